@@ -1,0 +1,3 @@
+"""mashbox: a local server for large language models that speaks the OpenAI and Anthropic APIs."""
+
+__version__ = "0.1.13"

@@ -1,0 +1,64 @@
+"""The one request that every protocol is turned into, and what it becomes on its way."""
+
+from typing import Any
+
+import msgspec
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """How the next token is drawn from a row of logits.
+
+    Applied in this order: penalties, temperature, top_k, top_p, min_p. ``temperature`` 0 is greedy.
+    ``repetition_penalty`` counts prompt and output, ``presence_penalty`` and ``frequency_penalty``
+    output only. ``seed`` is an unsigned 64-bit number: together with a token's position it decides the
+    random number that draws the token, so that a request's tokens do not depend on its batch.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int = 0
+
+
+class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages in the shape that chat templates take.
+
+    ``messages`` hold ``role`` and ``content`` (a string), and where they apply ``reasoning_content``,
+    ``tool_calls`` (arguments as objects), ``tool_call_id`` and ``name``. ``tools`` are OpenAI function
+    tools. ``options`` are further template variables a client asked for; they never replace
+    messages or tools.
+    """
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] = []
+    thinking: bool = False
+    options: dict[str, Any] = {}
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client asked for, whichever API it used.
+
+    ``prompt`` is a conversation, or raw text whose markers are tokens (Completions). ``max_tokens`` None
+    means up to the end of the context. ``session`` tags requests of one conversation, ``tenant`` is the
+    owner of the key ("" without keys).
+    """
+
+    id: str
+    prompt: Conversation | str
+    sampling: Sampling = Sampling()
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    ignore_end: bool = False
+    session: str | None = None
+    tenant: str = ""
+
+
+class EncodedPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt as token ids; ``thinking_open`` when its last marker opened a thought."""
+
+    ids: list[int]
+    thinking_open: bool = False

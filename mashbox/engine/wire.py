@@ -1,0 +1,143 @@
+"""The few messages that cross between the server process and its worker, and their framing.
+
+Each message is a tagged msgspec struct in MessagePack behind a four-byte little-endian length. Down the
+worker's stdin: one ``Start``, then ``Submit | Cancel | Shutdown``. Up its stdout:
+``Loading | Ready | Tokens | Failed | Stats``. Every Submit ends in exactly one terminal message: the
+``Tokens`` row that carries ``finish``, or a ``Failed`` with its id.
+"""
+
+import struct
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from mashbox.engine.request import Sampling
+
+Finish = Literal["stop", "length", "cancelled"]
+
+
+class Start(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """What the worker serves and how. ``model`` is a weights file or folder, see ``load.open_model``."""
+
+    model: str
+    format: Literal["gguf", "safetensors"]
+    ctx: int
+    slots: int
+    engine: Literal["auto", "exact", "fast"] = "auto"
+    weights: str = "auto"
+    device: str = "cpu"
+    threads: int = 0
+    chunk: int = 512
+
+
+class Submit(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """Read ``ids`` (at least one), then produce up to ``max_tokens`` tokens or until one of ``end_ids``."""
+
+    id: int
+    ids: list[int]
+    max_tokens: int
+    end_ids: list[int]
+    sampling: Sampling
+    session: str | None = None
+    tenant: str = ""
+
+
+class Cancel(msgspec.Struct, tag=True, frozen=True):
+    """Drop the request at the next step; answered by a row with finish ``cancelled`` if it still ran."""
+
+    id: int
+
+
+class Shutdown(msgspec.Struct, tag=True, frozen=True):
+    """End at once, rows and all."""
+
+
+class Loading(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """``stage`` in words; ``done`` of ``total`` bytes."""
+
+    stage: str
+    done: int = 0
+    total: int = 0
+
+
+class Ready(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """Loaded and warmed up. ``weight_bytes`` are those in memory; ``kv_bytes`` those of all slots."""
+
+    engine: str
+    architecture: str
+    weight_bytes: int
+    kv_bytes: int
+    vocab_size: int
+    programs: int = 0
+    routed_experts: dict[str, Any] | None = None
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True):
+    """One new token of request ``id`` (None: it was cancelled before one). ``cached`` on the first."""
+
+    id: int
+    token: int | None
+    finish: Finish | None = None
+    cached: int = 0
+
+
+class Tokens(msgspec.Struct, tag=True, frozen=True):
+    """Everything that one step produced, all rows in one message."""
+
+    rows: list[Row]
+
+
+class Failed(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """``id`` None: the worker itself can't go on (it could not load, its device failed)."""
+
+    id: int | None
+    kind: Literal["model", "memory", "device", "request"]
+    message: str
+    remedy: str = ""
+
+
+class Stats(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """Counters since ready, sent at most once a second while they change."""
+
+    live_rows: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    programs_after_ready: int = 0
+
+
+Down = Start | Submit | Cancel | Shutdown
+Up = Loading | Ready | Tokens | Failed | Stats
+
+_LENGTH = struct.Struct("<I")
+_encoder = msgspec.msgpack.Encoder()
+_down = msgspec.msgpack.Decoder(Down)
+_up = msgspec.msgpack.Decoder(Up)
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+def pack(message: Down | Up) -> bytes:
+    """One framed message."""
+    body = _encoder.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+def frame_length(head: bytes) -> int:
+    """The body's length in bytes from its four-byte head."""
+    return int(_LENGTH.unpack(head)[0])
+
+
+def unpack_up(body: bytes) -> Up:
+    return _up.decode(body)
+
+
+def read_down(stream: _Readable) -> Down | None:
+    """The next message from a blocking stream; None at its end."""
+    head = stream.read(4)
+    if len(head) < 4:
+        return None
+    size = frame_length(head)
+    body = stream.read(size)
+    return _down.decode(body) if len(body) == size else None

@@ -1,0 +1,1 @@
+"""Weights and configs from disk into transformers modules."""

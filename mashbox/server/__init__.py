@@ -1,0 +1,1 @@
+"""The HTTP server: boundary, waiting line, protocols. Never imports torch."""
