@@ -1,0 +1,62 @@
+"""The seam between the engine and the device.
+
+The scheduler, the prefix cache and the fault handling know a model only through :class:`Runner`. Every
+runner is held by the same contract tests, with the exact one (transformers' modules) as the oracle.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+
+
+class Runner(Protocol):
+    """A model over ``slots`` static slots, each holding one sequence of up to ``ctx`` tokens.
+
+    A slot's ``length`` is the number of tokens whose state it holds. The caller keeps the bounds:
+    ``start + len(ids) <= ctx``; a runner raises ValueError on a violation before it touches any state.
+    """
+
+    slots: int
+    ctx: int
+    vocab_size: int
+    weight_bytes: int
+    kv_bytes: int
+
+    def length(self, slot: int) -> int:
+        """Tokens whose state the slot holds."""
+        ...
+
+    def prefill(self, slot: int, ids: Sequence[int], *, logits: bool) -> torch.Tensor | None:
+        """Read ``ids`` (1 or more) behind what the slot holds.
+
+        Returns the logits of the last position, float32 [vocab_size], when ``logits`` is set, else None.
+        """
+        ...
+
+    def decode(self, slots: Sequence[int], ids: Sequence[int]) -> torch.Tensor:
+        """One step of several rows: append ``ids[i]`` to ``slots[i]`` (distinct, each non-empty).
+
+        Returns float32 [rows, vocab_size].
+        """
+        ...
+
+    def reset(self, slot: int) -> None:
+        """Forget the slot's sequence."""
+        ...
+
+    def truncate(self, slot: int, length: int) -> bool:
+        """Keep only the first ``length`` tokens; False (slot unchanged) if the state can't be cut there."""
+        ...
+
+    def copy(self, source: int, target: int) -> None:
+        """Make ``target`` hold what ``source`` holds."""
+        ...
+
+    def export(self, slot: int) -> Any:
+        """The slot's state as an object of its own, for the host tier; ``nbytes`` tells its size."""
+        ...
+
+    def restore(self, slot: int, state: Any) -> None:
+        """Put an exported state back."""
+        ...
