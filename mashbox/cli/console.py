@@ -1,0 +1,48 @@
+"""Where the commands write: data on stdout, all else on stderr; colours only on a terminal."""
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def output() -> "Console":
+    """Data for the user or the next program in a pipe."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def notes() -> "Console":
+    """Everything that is not data: progress, warnings, how to go on."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+def _say(label: str, style: str, message: str) -> None:
+    from rich.text import Text
+
+    line = " ".join(message.split())
+    notes().print(Text.assemble((f"{label}:", style), " ", line), soft_wrap=True)
+
+
+def error(message: str) -> None:
+    """One line that says what went wrong and what to do."""
+    _say("error", "bold red", message)
+
+
+def warn(message: str) -> None:
+    """One line about something the user should know, while the command goes on."""
+    _say("warning", "bold yellow", message)
+
+
+def note(message: str = "") -> None:
+    """A plain line on stderr, as it is: no wrapping, no markup."""
+    notes().print(message, soft_wrap=True, markup=False)
+
+
+def interactive() -> bool:
+    """A person sits at both ends: keys come in and text can be redrawn."""
+    return sys.stdin.isatty() and sys.stdout.isatty()

@@ -1,0 +1,47 @@
+"""The ``mashbox`` command: gathers the commands of the other modules.
+
+Importing this module stays cheap: each command imports what it needs when it runs.
+"""
+
+from typing import Annotated
+
+import typer
+
+import mashbox
+from mashbox.cli import console
+from mashbox.cli.frame import CommandLine
+
+app = typer.Typer(
+    name="mashbox",
+    cls=CommandLine,
+    help="Serve a large language model on this machine: OpenAI and Anthropic APIs, coding agents, a chat.",
+    epilog="Example: mashbox run, then in another terminal: mashbox chat",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.output().print(f"mashbox {mashbox.__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error. Works behind every command.")
+    ] = False,
+) -> None:
+    del version, debug
+    if context.invoked_subcommand is None:
+        console.output().print(context.get_help(), end="")
+
+
+def main() -> None:
+    """The console script."""
+    app()

@@ -1,0 +1,153 @@
+"""The command itself: version, help, errors and exit statuses, and what importing it costs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import mashbox
+from mashbox.cli import frame
+from mashbox.cli.main import app
+from mashbox.errors import DoesNotFit, UnknownModel
+
+runner = CliRunner()
+
+
+def raising(problem: BaseException) -> typer.Typer:
+    """A command line with one command that fails."""
+    failing = typer.Typer(cls=frame.CommandLine, pretty_exceptions_enable=False)
+
+    @failing.command()
+    def fail() -> None:
+        raise problem
+
+    @failing.callback()
+    def root() -> None:
+        pass
+
+    return failing
+
+
+def test_version_is_the_packages() -> None:
+    result = runner.invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"mashbox {mashbox.__version__}\n")
+
+
+@pytest.mark.parametrize("args", [[], ["--help"], ["-h"]])
+def test_help_lists_the_options(args: list[str]) -> None:
+    result = runner.invoke(app, args)
+    assert result.exit_code == 0
+    assert "--version" in result.stdout
+    assert "Usage: mashbox" in result.stdout
+    assert not result.stderr
+
+
+@pytest.mark.parametrize(
+    ("problem", "status", "line"),
+    [
+        (
+            UnknownModel("No model 'x'.", "See mashbox pull --list."),
+            2,
+            "No model 'x'. See mashbox pull --list.",
+        ),
+        (DoesNotFit("Needs 9 GB,\nhas 4 GB."), 1, "Needs 9 GB, has 4 GB."),
+        (PermissionError(13, "Permission denied", "/x"), 1, "[Errno 13] Permission denied: '/x'"),
+        (
+            ZeroDivisionError("by zero"),
+            1,
+            "ZeroDivisionError: by zero (a fault in mashbox; --debug shows where)",
+        ),
+    ],
+)
+def test_an_error_is_one_line_on_stderr(problem: Exception, status: int, line: str) -> None:
+    result = runner.invoke(raising(problem), ["fail"])
+    assert (result.exit_code, result.stdout, result.stderr) == (status, "", f"error: {line}\n")
+
+
+@pytest.mark.parametrize("args", [["--debug", "fail"], ["fail", "--debug"]])
+def test_debug_shows_the_traceback_before_or_behind_the_command(args: list[str]) -> None:
+    result = runner.invoke(raising(UnknownModel("No model.")), args)
+    assert result.exit_code == 2
+    assert "Traceback (most recent call last)" in result.stderr
+    assert result.stderr.endswith("error: No model.\n")
+
+
+def test_debug_behind_a_double_dash_is_an_argument() -> None:
+    assert frame.take_debug(["chat", "--", "--debug"]) == (["chat", "--", "--debug"], False)
+
+
+def test_an_interrupt_is_130() -> None:
+    result = runner.invoke(raising(KeyboardInterrupt()), ["fail"])
+    assert (result.exit_code, result.output) == (130, "")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [(["nope"], "No such command 'nope'"), (["--nope"], "No such option: --nope")],
+)
+def test_wrong_use_is_2_and_one_line(args: list[str], words: str) -> None:
+    result = runner.invoke(app, args)
+    assert result.exit_code == 2
+    assert not result.stdout
+    assert words in result.stderr
+    assert "mashbox --help" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "mashbox", "--help"], stdout=writer, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writer)
+    assert done.stderr == b""
+    assert done.returncode == 1
+
+
+def test_importing_the_command_line_is_quick_and_leaves_the_heavy_parts_out() -> None:
+    script = (
+        "import time, sys, json; start = time.perf_counter(); import mashbox.cli.main;"
+        "took = time.perf_counter() - start;"
+        "heavy = [m for m in ('torch', 'transformers', 'litestar', 'huggingface_hub') if m in sys.modules];"
+        "print(json.dumps([took, heavy]))"
+    )
+    runs = [
+        json.loads(subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout)
+        for _ in range(3)
+    ]
+    assert all(heavy == [] for _, heavy in runs)
+    assert min(took for took, _ in runs) < 0.3
+
+
+def test_completion_names_the_commands() -> None:
+    environment = {
+        **os.environ,
+        "_MASHBOX_COMPLETE": "complete_bash",
+        "COMP_WORDS": "mashbox --ver",
+        "COMP_CWORD": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "mashbox"], env=environment, capture_output=True, check=False
+    )
+    assert "--version" in done.stdout.decode()
+
+
+def test_ctrl_c_in_a_real_process_is_130() -> None:
+    script = (
+        "import time, sys; from mashbox.cli import frame;"
+        "sys.exit(frame.exit_status(lambda: (print('up', flush=True), time.sleep(30))))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"up\n"
+    time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=10)
+    assert (process.returncode, stderr) == (130, b"")
