@@ -2,7 +2,7 @@
 
 Each message is a tagged msgspec struct in MessagePack behind a four-byte little-endian length. Down the
 worker's stdin: one ``Start``, then ``Submit | Cancel | Shutdown``. Up its stdout:
-``Loading | Ready | Tokens | Failed | Stats``. Every Submit ends in exactly one terminal message: the
+``Loading | Ready | Tokens | Failed``. Every Submit ends in exactly one terminal message: the
 ``Tokens`` row that carries ``finish``, or a ``Failed`` with its id.
 """
 
@@ -27,7 +27,6 @@ class Start(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     weights: str = "auto"
     device: str = "cpu"
     threads: int = 0
-    chunk: int = 512
 
 
 class Submit(msgspec.Struct, tag=True, frozen=True, kw_only=True):
@@ -43,7 +42,7 @@ class Submit(msgspec.Struct, tag=True, frozen=True, kw_only=True):
 
 
 class Cancel(msgspec.Struct, tag=True, frozen=True):
-    """Drop the request at the next step; answered by a row with finish ``cancelled`` if it still ran."""
+    """Drop the request at the next step; a request still there ends in a row with finish ``cancelled``."""
 
     id: int
 
@@ -96,17 +95,8 @@ class Failed(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     remedy: str = ""
 
 
-class Stats(msgspec.Struct, tag=True, frozen=True, kw_only=True):
-    """Counters since ready, sent at most once a second while they change."""
-
-    live_rows: int = 0
-    prompt_tokens: int = 0
-    generated_tokens: int = 0
-    programs_after_ready: int = 0
-
-
 Down = Start | Submit | Cancel | Shutdown
-Up = Loading | Ready | Tokens | Failed | Stats
+Up = Loading | Ready | Tokens | Failed
 
 _LENGTH = struct.Struct("<I")
 _encoder = msgspec.msgpack.Encoder()

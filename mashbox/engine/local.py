@@ -1,0 +1,270 @@
+"""The engine of one machine: prompts to ids here, ids to tokens in the worker, tokens to events here."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from pathlib import Path
+
+import msgspec
+
+from mashbox.engine.detokenize import Detokenizer
+from mashbox.engine.engine import EngineStatus, ModelCard
+from mashbox.engine.events import Event, Finished, FinishReason, Text, Timings, Usage
+from mashbox.engine.prompt import encode
+from mashbox.engine.request import EncodedPrompt, Request
+from mashbox.engine.stops import StopFinder
+from mashbox.engine.supervisor import Supervisor
+from mashbox.engine.tokenizer import ModelTokenizer
+from mashbox.engine.wire import Cancel, Failed, Row, Start, Submit, Tokens
+from mashbox.errors import EngineError, PromptTooLong, WorkerFault
+from mashbox.facts import ModelFacts
+from mashbox.store import LocalModel
+
+
+class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a model is run; ``ctx`` and ``slots`` are already chosen, see ``facts.plan_memory``."""
+
+    ctx: int
+    slots: int
+    engine: str = "auto"
+    weights: str = "auto"
+    device: str = "cpu"
+    threads: int = 0
+
+
+class _Stream:
+    """What the worker has sent for one request and nobody has read yet."""
+
+    def __init__(self) -> None:
+        self._rows: list[Row] = []
+        self._error: EngineError | None = None
+        self._wake = asyncio.Event()
+
+    def push(self, row: Row) -> None:
+        self._rows.append(row)
+        self._wake.set()
+
+    def fail(self, error: EngineError) -> None:
+        self._error = error
+        self._wake.set()
+
+    async def take(self) -> list[Row]:
+        """All rows since the last call, at least one. Raises what ended the request, after its rows."""
+        await self._wake.wait()
+        rows, self._rows = self._rows, []
+        if not rows and self._error:
+            raise self._error
+        if not self._error:
+            self._wake.clear()
+        return rows
+
+
+class LocalEngine:
+    """Implements :class:`mashbox.engine.engine.Engine` over a worker process."""
+
+    def __init__(self, model: LocalModel, facts: ModelFacts, settings: EngineSettings) -> None:
+        self._tokenizer = ModelTokenizer.load(Path(model.tokenizer))
+        self._facts = facts
+        self._settings = settings
+        self._model = model
+        self._end_ids = sorted(self._tokenizer.end_ids)
+        self._streams: dict[int, _Stream] = {}
+        self._numbers = itertools.count(1)
+        # Two threads: a long prompt must not hold up a short one, and rendering is not worth more cores.
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="encode")
+        self._worker = Supervisor(
+            Start(
+                model=model.weights,
+                format=model.format,
+                ctx=settings.ctx,
+                slots=settings.slots,
+                engine=settings.engine,
+                weights=settings.weights,
+                device=settings.device,
+                threads=settings.threads,
+            ),
+            self._receive,
+            self._worker_died,
+        )
+
+    @property
+    def card(self) -> ModelCard:
+        ready = self._worker.ready
+        return ModelCard(
+            id=self._model.id,
+            max_model_len=self._settings.ctx,
+            weights=Path(self._model.weights).name,
+            gb=round((ready.weight_bytes if ready else self._facts.weight_file_bytes) / 1e9, 3),
+            bpw=round(self._facts.bpw, 2),
+            slots=self._settings.slots,
+        )
+
+    @property
+    def failure(self) -> Failed | None:
+        """Why loading failed for good, if it did."""
+        return self._worker.failure
+
+    def status(self) -> EngineStatus:
+        ready = self._worker.ready
+        return EngineStatus(
+            state=self._worker.state,
+            stage=self._worker.stage,
+            progress=self._worker.progress,
+            live_rows=len(self._streams),
+            worker_pid=self._worker.pid,
+            worker_restarts=self._worker.restarts,
+            # Nothing is compiled on the exact path: its programs are torch's own kernels.
+            compiles_after_ready=0 if ready else None,
+        )
+
+    async def start(self) -> None:
+        self._worker.start()
+
+    async def stop(self) -> None:
+        self._fail_all("The server shuts down.")
+        await self._worker.stop()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def encode(self, request: Request) -> EncodedPrompt:
+        loop = asyncio.get_running_loop()
+        prompt = await loop.run_in_executor(self._threads, encode, self._tokenizer, request.prompt)
+        if len(prompt.ids) >= self._settings.ctx:
+            raise PromptTooLong(len(prompt.ids), self._settings.ctx)
+        return prompt
+
+    async def generate(
+        self, request: Request, prompt: EncodedPrompt, queue_ms: float = 0.0
+    ) -> AsyncIterator[Event]:
+        for retried in (False, True):
+            answer = _Answer(self._tokenizer, request, prompt, queue_ms)
+            try:
+                async with aclosing(self._one_try(request, prompt, answer)) as events:
+                    async for event in events:
+                        yield event
+                return
+            except WorkerFault:
+                # While the client has seen nothing, the same seed gives it the same answer from the start.
+                if answer.sent or retried:
+                    raise
+            await self._worker.wait_ready()
+
+    async def _one_try(
+        self, request: Request, prompt: EncodedPrompt, answer: "_Answer"
+    ) -> AsyncGenerator[Event, None]:
+        number, stream = next(self._numbers), _Stream()
+        room = self._settings.ctx - len(prompt.ids)
+        self._worker.send(
+            Submit(
+                id=number,
+                ids=prompt.ids,
+                max_tokens=min(request.max_tokens or room, room),
+                end_ids=[] if request.ignore_end else self._end_ids,
+                sampling=request.sampling,
+                session=request.session,
+                tenant=request.tenant,
+            )
+        )
+        self._streams[number] = stream
+        ended = False
+        try:
+            while not answer.finished:
+                rows = await stream.take()
+                ended = rows[-1].finish is not None
+                for event in answer.events(rows):
+                    yield event
+        except EngineError:
+            ended = True
+            raise
+        finally:
+            del self._streams[number]
+            if not ended:
+                self._cancel(number)
+
+    def _cancel(self, number: int) -> None:
+        # A worker that is down has forgotten the request already.
+        if self._worker.state == "ok":
+            self._worker.send(Cancel(number))
+
+    def _receive(self, message: Tokens | Failed) -> None:
+        match message:
+            case Tokens(rows):
+                for row in rows:
+                    if stream := self._streams.get(row.id):
+                        stream.push(row)
+            case Failed(id=int(number)):
+                if stream := self._streams.get(number):
+                    stream.fail(WorkerFault(message.message, message.remedy))
+
+    def _worker_died(self, reason: str) -> None:
+        self._fail_all(reason)
+
+    def _fail_all(self, reason: str) -> None:
+        for stream in self._streams.values():
+            stream.fail(WorkerFault(reason))
+
+
+class _Answer:
+    """One request's rows into events: text, stop strings, limits, counts and times."""
+
+    def __init__(
+        self, tokenizer: ModelTokenizer, request: Request, prompt: EncodedPrompt, queue_ms: float
+    ) -> None:
+        self._detokenizer = Detokenizer(tokenizer)
+        self._stops = StopFinder(request.stop)
+        self._end_ids = frozenset() if request.ignore_end else tokenizer.end_ids
+        self._prompt_tokens = len(prompt.ids)
+        self._queue_ms = queue_ms
+        self._began = self._first = self._last = time.monotonic()
+        self._tokens = 0
+        self._cached = 0
+        self.sent = False
+        self.finished = False
+
+    def events(self, rows: list[Row]) -> list[Event]:
+        """The events of these rows; rows behind a stop string are dropped."""
+        self._last = time.monotonic()
+        if not self._tokens:
+            self._first = self._last
+        pieces: list[str] = []
+        reason: FinishReason | None = None
+        for row in rows:
+            if row.token is not None:
+                self._tokens += 1
+                self._cached = max(self._cached, row.cached)
+                if row.token not in self._end_ids:
+                    pieces.append(self._stops.push(self._detokenizer.push(row.token)))
+            if self._stops.matched is not None:
+                reason = "stop"
+                break
+            if row.finish == "cancelled":
+                raise WorkerFault("The request was cancelled in the worker.")
+            if row.finish:
+                reason = row.finish
+                pieces.append(self._stops.flush())
+        events: list[Event] = []
+        if text := "".join(pieces):
+            events.append(Text(text))
+        if reason:
+            self.finished = True
+            events.append(self._finished(reason))
+        self.sent = self.sent or bool(events)
+        return events
+
+    def _finished(self, reason: FinishReason) -> Finished:
+        return Finished(
+            reason=reason,
+            stop_sequence=self._stops.matched,
+            usage=Usage(
+                prompt_tokens=self._prompt_tokens,
+                completion_tokens=self._tokens,
+                cached_tokens=self._cached,
+            ),
+            timings=Timings(
+                queue_ms=self._queue_ms,
+                prompt_ms=(self._first - self._began) * 1e3,
+                predicted_ms=(self._last - self._first) * 1e3,
+            ),
+        )

@@ -1,0 +1,158 @@
+"""Starts the worker process, talks to it, and starts it again when it dies."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Literal
+
+from mashbox.engine.wire import (
+    Cancel,
+    Failed,
+    Loading,
+    Ready,
+    Shutdown,
+    Start,
+    Submit,
+    Tokens,
+    Up,
+    frame_length,
+    pack,
+    unpack_up,
+)
+from mashbox.errors import EngineLoading
+
+# Seconds before a restart: doubled at each death, set back once a worker has been ready for this long.
+FIRST_BACKOFF, LAST_BACKOFF, CALM = 0.5, 30.0, 60.0
+
+State = Literal["loading", "ok", "failed", "stopped"]
+
+
+class Supervisor:
+    """One worker at a time. ``on_message`` gets what concerns requests, ``on_death`` the reason of an end."""
+
+    def __init__(
+        self,
+        start: Start,
+        on_message: Callable[[Tokens | Failed], None],
+        on_death: Callable[[str], None],
+        command: tuple[str, ...] = (sys.executable, "-m", "mashbox.engine.worker.main"),
+    ) -> None:
+        self._start = start
+        self._on_message = on_message
+        self._on_death = on_death
+        self._command = command
+        self._process: asyncio.subprocess.Process | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Condition()
+        self.state: State = "stopped"
+        self.stage = ""
+        self.progress = 0.0
+        self.ready: Ready | None = None
+        self.failure: Failed | None = None
+        self.restarts = 0
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process and self._process.returncode is None else None
+
+    def start(self) -> None:
+        """Begin loading; returns at once."""
+        self.state = "loading"
+        self._task = asyncio.create_task(self._run(), name="worker supervisor")
+
+    async def stop(self, patience: float = 5.0) -> None:
+        """Shut the worker down; it is killed when it has not ended after ``patience`` seconds."""
+        self.state = "stopped"
+        process = self._process
+        if process and process.returncode is None:
+            self._write(Shutdown())
+            with suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), patience)
+        if self._task:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        if process:
+            await process.wait()
+        await self._announce()
+
+    async def wait_ready(self) -> None:
+        """Returns when the worker is ready, or when it never will be (see ``state``)."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.state != "loading")
+
+    def send(self, message: Submit | Cancel) -> None:
+        """Raises EngineLoading while no worker is ready."""
+        if self.state != "ok":
+            raise EngineLoading
+        self._write(message)
+
+    def _write(self, message: Start | Submit | Cancel | Shutdown) -> None:
+        process = self._process
+        if process and process.stdin and not process.stdin.is_closing():
+            process.stdin.write(pack(message))
+
+    async def _run(self) -> None:
+        backoff = FIRST_BACKOFF
+        clock = asyncio.get_running_loop().time
+        while True:
+            began = clock()
+            reason = await self._one_life()
+            if self.state == "stopped":
+                return
+            if self.failure is not None:
+                self.state = "failed"
+                await self._announce()
+                self._on_death(reason)
+                return
+            self.state = "loading"
+            self.stage, self.progress, self.ready = "restarting", 0.0, None
+            self.restarts += 1
+            self._on_death(reason)
+            backoff = FIRST_BACKOFF if clock() - began > CALM else min(backoff * 2, LAST_BACKOFF)
+            await asyncio.sleep(backoff)
+
+    async def _one_life(self) -> str:
+        """Start a worker and read from it until it ends; returns why it ended."""
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=os.environ | {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"},
+        )
+        self._process = process
+        try:
+            self._write(self._start)
+            assert process.stdout
+            with suppress(asyncio.IncompleteReadError, ConnectionError):
+                while True:
+                    head = await process.stdout.readexactly(4)
+                    await self._handle(unpack_up(await process.stdout.readexactly(frame_length(head))))
+            code = await process.wait()
+            return f"The worker ended with {_exit_text(code)}."
+        finally:
+            if process.returncode is None:
+                process.kill()
+
+    async def _handle(self, message: Up) -> None:
+        match message:
+            case Loading():
+                self.stage = message.stage
+                self.progress = message.done / message.total if message.total else 0.0
+            case Ready():
+                self.ready, self.state, self.progress = message, "ok", 1.0
+                await self._announce()
+            case Failed(id=None):
+                self.failure = message
+            case Tokens() | Failed():
+                self._on_message(message)
+
+    async def _announce(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+
+def _exit_text(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit status {code}"

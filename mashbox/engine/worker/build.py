@@ -1,0 +1,48 @@
+"""From a ``Start`` message to a loaded, warmed-up runner."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from mashbox.engine.wire import Start
+from mashbox.engine.worker.exact import ExactRunner
+from mashbox.engine.worker.load.gguf import load_gguf
+from mashbox.engine.worker.load.safetensors import load_safetensors
+from mashbox.engine.worker.runner import Runner
+from mashbox.errors import UsageError
+
+Progress = Callable[[str, int, int], None]
+
+DTYPES = {"auto": torch.float32, "f32": torch.float32, "bf16": torch.bfloat16}
+
+
+class Built(NamedTuple):
+    """Which engine was chosen for which architecture."""
+
+    engine: str
+    architecture: str
+
+
+def build_runner(start: Start, progress: Progress) -> tuple[Runner, Built]:
+    """Load the weights and read one token, so that the first request pays for nothing."""
+    if start.engine == "fast":
+        raise UsageError(
+            "The fast engine does not run this model.", "Use --engine exact, or leave the choice to auto."
+        )
+    torch.set_num_threads(start.threads or len(os.sched_getaffinity(0)))
+    load = load_gguf if start.format == "gguf" else load_safetensors
+    loaded = load(Path(start.model), DTYPES[start.weights], progress)
+    progress("making the slots", 0, 0)
+    runner = ExactRunner(loaded, slots=start.slots, ctx=start.ctx)
+    progress("warming up", 0, 0)
+    _warm_up(runner)
+    return runner, Built("exact", loaded.architecture)
+
+
+def _warm_up(runner: Runner) -> None:
+    runner.prefill(0, [0, 0], logits=True)
+    runner.decode([0], [0])
+    runner.reset(0)

@@ -1,0 +1,134 @@
+"""The worker process: ``python -m mashbox.engine.worker.main``, started by the supervisor.
+
+Speaks :mod:`mashbox.engine.wire` on stdin and stdout; whatever a library prints goes to stderr. Ends when
+its stdin ends, so that no worker outlives its server.
+"""
+
+import faulthandler
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import BinaryIO
+
+from mashbox.engine.wire import (
+    Cancel,
+    Down,
+    Failed,
+    Loading,
+    Ready,
+    Shutdown,
+    Start,
+    Submit,
+    Up,
+    pack,
+    read_down,
+)
+from mashbox.errors import DoesNotFit, MashboxError
+
+Send = Callable[[Up], None]
+
+
+def main() -> None:
+    """Serve one model until the pipe closes."""
+    faulthandler.enable()
+    # Ctrl-C reaches the whole process group; only the server decides when the worker ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    source, sink = _claim_pipes()
+    start = read_down(source)
+    if not isinstance(start, Start):
+        return
+    inbox: queue.SimpleQueue[Down] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(source, inbox), daemon=True).start()
+
+    def send(message: Up) -> None:
+        sink.write(pack(message))
+        sink.flush()
+
+    try:
+        _serve(start, inbox, send)
+    except BrokenPipeError:
+        return
+    except MashboxError as error:
+        kind = "memory" if isinstance(error, DoesNotFit) else "model"
+        send(Failed(id=None, kind=kind, message=error.message, remedy=error.remedy))
+        sys.exit(1)
+
+
+def _claim_pipes() -> tuple[BinaryIO, BinaryIO]:
+    """Keep the real stdin and stdout for messages; give stderr to everyone who prints."""
+    source = os.fdopen(os.dup(0), "rb")
+    sink = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    return source, sink
+
+
+def _listen(source: BinaryIO, inbox: "queue.SimpleQueue[Down]") -> None:
+    while (message := read_down(source)) is not None:
+        inbox.put(message)
+    # The server is gone: a step that still runs has no reader.
+    os._exit(0)
+
+
+def _serve(start: Start, inbox: "queue.SimpleQueue[Down]", send: Send) -> None:
+    send(Loading(stage="starting"))
+    # Imported here: torch takes seconds, and the server should hear from the worker before.
+    from mashbox.engine.worker.build import build_runner
+    from mashbox.engine.worker.scheduler import Scheduler
+
+    runner, facts = build_runner(start, _throttled(send))
+    scheduler = Scheduler(runner)
+    send(
+        Ready(
+            engine=facts.engine,
+            architecture=facts.architecture,
+            weight_bytes=runner.weight_bytes,
+            kv_bytes=runner.kv_bytes,
+            vocab_size=runner.vocab_size,
+        )
+    )
+    while True:
+        # Sleep only when there is nothing to do; otherwise take what came during the last step.
+        if scheduler.idle and not _take(inbox.get(), scheduler):
+            return
+        while not inbox.empty():
+            if not _take(inbox.get(), scheduler):
+                return
+        for message in scheduler.step():
+            send(message)
+
+
+def _take(message: Down, scheduler: "Scheduler") -> bool:  # type: ignore[name-defined]  # noqa: F821
+    match message:
+        case Submit():
+            scheduler.submit(message)
+        case Cancel():
+            scheduler.cancel(message.id)
+        case Shutdown():
+            return False
+        case Start():
+            raise RuntimeError("a second Start")
+    return True
+
+
+def _throttled(send: Send) -> Callable[[str, int, int], None]:
+    """Progress at most ten times a second, and every change of stage."""
+    last_stage, last_time = "", 0.0
+
+    def progress(stage: str, done: int, total: int) -> None:
+        nonlocal last_stage, last_time
+        now = time.monotonic()
+        if stage != last_stage or now - last_time >= 0.1 or done >= total > 0:
+            last_stage, last_time = stage, now
+            send(Loading(stage=stage, done=done, total=total))
+
+    return progress
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Which rows run next: continuous batching over static slots.
+
+A step reads at most one piece of one prompt, then decodes every row whose prompt is read, and reports all new
+tokens at once. Knows token ids only.
+"""
+
+from collections import deque
+
+from mashbox.engine.wire import Failed, Finish, Row, Submit, Tokens
+from mashbox.engine.worker.runner import Runner
+from mashbox.engine.worker.sampler import RowSampler, sample
+
+# Tokens of a prompt read in one step. Alone, long pieces make the best use of the machine; while other rows
+# stream, short ones keep the pause between their tokens small.
+PIECE_ALONE = 512
+PIECE_SHARED = 128
+
+
+class Live:
+    """One request in a slot, from its first prompt piece to its last token."""
+
+    def __init__(self, submit: Submit, slot: int, vocab_size: int) -> None:
+        self.id = submit.id
+        self.ids = submit.ids
+        self.slot = slot
+        self.max_tokens = submit.max_tokens
+        self.end_ids = frozenset(submit.end_ids)
+        self.sampler = RowSampler(submit.sampling, submit.ids, vocab_size)
+        self.read = 0
+        self.produced = 0
+        self.last_token = -1
+
+    @property
+    def prompt_left(self) -> int:
+        return len(self.ids) - self.read
+
+    def finish_with(self, token: int) -> Finish | None:
+        """Take a new token; the reason if the request ends with it."""
+        self.produced += 1
+        self.last_token = token
+        if token in self.end_ids:
+            return "stop"
+        return "length" if self.produced >= self.max_tokens else None
+
+
+class Scheduler:
+    """Owns the slots of one runner. Every submit ends in one terminal row or failure."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._free = deque(range(runner.slots))
+        self._waiting: deque[Submit] = deque()
+        self._reading: deque[Live] = deque()
+        self._decoding: list[Live] = []
+        self._out: list[Row] = []
+        self._failed: list[Failed] = []
+
+    @property
+    def idle(self) -> bool:
+        return not (self._waiting or self._reading or self._decoding)
+
+    def submit(self, submit: Submit) -> None:
+        """Take a request; it starts at the next step with a free slot."""
+        problem = self._refusal(submit)
+        if problem:
+            self._failed.append(Failed(id=submit.id, kind="request", message=problem))
+        else:
+            self._waiting.append(submit)
+
+    def cancel(self, request_id: int) -> None:
+        """Drop a request wherever it is; unknown ids are done already."""
+        for submit in self._waiting:
+            if submit.id == request_id:
+                self._waiting.remove(submit)
+                self._out.append(Row(request_id, None, "cancelled"))
+                return
+        for sequence in (*self._reading, *self._decoding):
+            if sequence.id == request_id:
+                self._out.append(Row(request_id, None, "cancelled"))
+                self._release(sequence)
+                return
+
+    def step(self) -> list[Tokens | Failed]:
+        """Run one step; the messages that it and the calls before it produced."""
+        self._admit()
+        # Rows that finish reading their prompt in this step decode from the next one on.
+        rows = list(self._decoding)
+        if self._reading:
+            self._read_piece(self._reading[0], PIECE_SHARED if rows else PIECE_ALONE)
+        if rows:
+            self._decode(rows)
+        return self._collect()
+
+    def _refusal(self, submit: Submit) -> str | None:
+        if not submit.ids:
+            return "The prompt holds no tokens."
+        if submit.max_tokens < 1 or len(submit.ids) + submit.max_tokens > self._runner.ctx:
+            return (
+                f"{len(submit.ids)} prompt tokens and {submit.max_tokens} new ones do not fit "
+                f"the context of {self._runner.ctx}."
+            )
+        if not 0 <= min(submit.ids) <= max(submit.ids) < self._runner.vocab_size:
+            return f"A token id lies outside the vocabulary of {self._runner.vocab_size}."
+        return None
+
+    def _admit(self) -> None:
+        while self._waiting and self._free:
+            slot = self._free.popleft()
+            self._runner.reset(slot)
+            self._reading.append(Live(self._waiting.popleft(), slot, self._runner.vocab_size))
+
+    def _read_piece(self, sequence: Live, size: int) -> None:
+        piece = sequence.ids[sequence.read : sequence.read + size]
+        last = len(piece) == sequence.prompt_left
+        logits = self._runner.prefill(sequence.slot, piece, logits=last)
+        sequence.read += len(piece)
+        if last:
+            self._reading.popleft()
+            assert logits is not None
+            self._decoding.append(sequence)
+            self._take(sequence, sample(logits[None], [sequence.sampler])[0])
+
+    def _decode(self, rows: list[Live]) -> None:
+        logits = self._runner.decode([r.slot for r in rows], [r.last_token for r in rows])
+        tokens = sample(logits, [r.sampler for r in rows])
+        for row, token in zip(rows, tokens, strict=True):
+            self._take(row, token)
+
+    def _take(self, sequence: Live, token: int | None) -> None:
+        if token is None:
+            self._failed.append(
+                Failed(id=sequence.id, kind="device", message="The model produced NaN instead of logits.")
+            )
+            self._release(sequence)
+            return
+        finish = sequence.finish_with(token)
+        self._out.append(Row(sequence.id, token, finish))
+        if finish:
+            self._release(sequence)
+
+    def _release(self, sequence: Live) -> None:
+        if sequence in self._reading:
+            self._reading.remove(sequence)
+        else:
+            self._decoding.remove(sequence)
+        self._free.append(sequence.slot)
+
+    def _collect(self) -> list[Tokens | Failed]:
+        messages: list[Tokens | Failed] = [*self._failed]
+        if self._out:
+            messages.append(Tokens(self._out))
+        self._out, self._failed = [], []
+        return messages
