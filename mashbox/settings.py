@@ -1,0 +1,276 @@
+"""What ``mashbox run`` was told: flag before environment before config file before default.
+
+Every setting ``name`` has the flag ``--name``, the variable ``MASHBOX_NAME`` and the key ``name`` in the
+table ``[run]`` of ``config.toml`` in :func:`mashbox.paths.config_dir`. A bad value is a UsageError that
+names where it stands and what is allowed there. An empty variable counts as unset.
+"""
+
+import dataclasses
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from mashbox.errors import UsageError
+from mashbox.paths import config_dir
+
+TABLE = "run"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The settings of one server. None means: decided from the model and the machine.
+
+    ``cache_ram`` is in MiB, ``max_body_mib`` too; ``drain`` and ``step_timeout`` are in seconds.
+    """
+
+    model: str = "smollm2-135m"
+    host: str = "127.0.0.1"
+    port: int = 8000
+    ui: bool = False
+    ctx: int | None = None
+    slots: int | None = None
+    cache_ram: int = 0
+    api_key_file: Path | None = None
+    allow_host: tuple[str, ...] = ()
+    weights: Literal["auto", "f32", "bf16"] = "auto"
+    device: str = "auto"
+    threads: int | None = None
+    engine: Literal["auto", "exact", "fast"] = "auto"
+    max_body_mib: int = 32
+    drain: int = 30
+    step_timeout: int = 60
+    log_json: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """How a setting is read from text or a TOML value, and how it is told to people.
+
+    ``read`` raises ValueError on what ``allowed`` does not describe.
+    """
+
+    read: Callable[[Any], Any]
+    allowed: str
+    metavar: str
+    help: str
+
+
+def _whole(low: int, high: int, *, auto: bool = False) -> Callable[[Any], int | None]:
+    def read(value: Any) -> int | None:
+        if auto and value == "auto":
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise ValueError(value)
+        if isinstance(value, str) and not re.fullmatch(r"[0-9]+", value.strip(), re.ASCII):
+            raise ValueError(value)
+        number = int(value)
+        if not low <= number <= high:
+            raise ValueError(value)
+        return number
+
+    return read
+
+
+def _text(pattern: str) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or not re.fullmatch(pattern, value):
+            raise ValueError(value)
+        return value
+
+    return read
+
+
+def _switch(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in _SWITCH:
+        return _SWITCH[value.lower()]
+    raise ValueError(value)
+
+
+_SWITCH = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+
+
+def _path(value: Any) -> Path:
+    if not isinstance(value, str) or not value:
+        raise ValueError(value)
+    return Path(value).expanduser()
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, list | tuple):
+        raise ValueError(value)
+    name = _text(r"[^\s/,]+")
+    return tuple(name(item.strip() if isinstance(item, str) else item) for item in names)
+
+
+def _number(low: int, high: int, unit: str = "") -> str:
+    return f"a whole number{unit} from {low} to {high:,}"
+
+
+_MODEL = "a catalogue id, org/repo, org/repo:file.gguf or a path"
+_NAMES = "host names, several separated by commas"
+
+RULES: Mapping[str, Rule] = {
+    "model": Rule(_text(r".*\S.*"), _MODEL, "MODEL", "The model to serve."),
+    "host": Rule(
+        _text(r"[^\s/]+"),
+        "a host name or IP address",
+        "HOST",
+        "Address to listen on. One that others can reach needs a key (MASHBOX_API_KEY).",
+    ),
+    "port": Rule(_whole(0, 65535), _number(0, 65535), "PORT", "Port to listen on; 0 takes a free one."),
+    "ui": Rule(_switch, "true or false", "", "Serve the chat page at /."),
+    "ctx": Rule(
+        _whole(16, 16_777_216, auto=True),
+        _number(16, 16_777_216, " of tokens") + ", or auto",
+        "TOKENS",
+        "Context of each slot; auto takes the model's limit, or what fits the memory.",
+    ),
+    "slots": Rule(
+        _whole(1, 256, auto=True),
+        _number(1, 256) + ", or auto",
+        "N",
+        "Requests answered at the same time; auto takes 4, fewer where memory is short.",
+    ),
+    "cache_ram": Rule(
+        _whole(0, 16_777_216),
+        _number(0, 16_777_216, " of MiB"),
+        "MIB",
+        "Host memory for prompts that were read before; 0 is off.",
+    ),
+    "api_key_file": Rule(_path, "a path", "FILE", "Key file; requests then need one of its keys."),
+    "allow_host": Rule(_names, _NAMES, "NAME", "Another host name that the server answers to (repeatable)."),
+    "weights": Rule(
+        _text("auto|f32|bf16"),
+        "auto, f32 or bf16",
+        "TYPE",
+        "Number type of the weights in memory: auto, f32, bf16.",
+    ),
+    "device": Rule(
+        _text(r"auto|cpu|mps|(cuda|xpu)(:[0-9]+)?"),
+        "auto, cpu, cuda, cuda:N, xpu, xpu:N or mps",
+        "DEVICE",
+        "Where the model runs: auto, cpu, cuda, cuda:N, xpu, mps.",
+    ),
+    "threads": Rule(
+        _whole(1, 1024, auto=True),
+        _number(1, 1024) + ", or auto",
+        "N",
+        "CPU threads; auto takes the machine's cores.",
+    ),
+    "engine": Rule(
+        _text("auto|exact|fast"),
+        "auto, exact or fast",
+        "ENGINE",
+        "auto, exact (transformers' modules in float32) or fast (own kernels).",
+    ),
+    "max_body_mib": Rule(_whole(1, 4096), _number(1, 4096, " of MiB"), "MIB", "Largest request body."),
+    "drain": Rule(
+        _whole(0, 3600),
+        _number(0, 3600, " of seconds"),
+        "SECONDS",
+        "Time that running requests get at shutdown.",
+    ),
+    "step_timeout": Rule(
+        _whole(1, 3600),
+        _number(1, 3600, " of seconds"),
+        "SECONDS",
+        "A step longer than this restarts the worker.",
+    ),
+    "log_json": Rule(_switch, "true or false", "", "Log lines as JSON."),
+}
+
+
+def flag(name: str) -> str:
+    """The command line's spelling: ``max_body_mib`` is ``--max-body-mib``."""
+    return "MODEL" if name == "model" else "--" + name.replace("_", "-")
+
+
+def variable(name: str) -> str:
+    """The environment's spelling: ``max_body_mib`` is ``MASHBOX_MAX_BODY_MIB``."""
+    return "MASHBOX_" + name.upper()
+
+
+def config_file() -> Path:
+    """Where the config file is looked for; it need not exist."""
+    return config_dir() / "config.toml"
+
+
+def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Settings:
+    """Settings from ``flags`` (None: not given), the environment (default: the process's) and the file."""
+    given = os.environ if environment is None else environment
+    chosen = _from_file(config_file())
+    for name in RULES:
+        if given.get(variable(name)):
+            chosen[name] = (given[variable(name)], variable(name))
+        if flags.get(name) not in (None, [], ()):
+            chosen[name] = (flags[name], flag(name))
+    values = {name: _read(name, value, source) for name, (value, source) in chosen.items()}
+    return Settings(**cast(Any, values))
+
+
+def _read(name: str, value: Any, source: str) -> Any:
+    try:
+        return RULES[name].read(value)
+    except ValueError:
+        raise UsageError(f"{source}: {value!r} is not allowed.", f"Allowed: {RULES[name].allowed}.") from None
+
+
+def _from_file(path: Path) -> dict[str, tuple[Any, str]]:
+    """Values of the ``[run]`` table, each with the words that name its place."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as problem:
+        raise UsageError(f"The config file {path} can't be read: {problem}.") from None
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise UsageError(f"{path}: {problem}.", "It must be TOML.") from None
+    for key in document:
+        if key != TABLE:
+            raise UsageError(
+                f"{_place(path, text, key)}: unknown.", f"Settings stand in the table [{TABLE}]."
+            )
+    table = document.get(TABLE, {})
+    if not isinstance(table, dict):
+        raise UsageError(
+            f"{_place(path, text, TABLE)}: must be a table.", f"Write [{TABLE}] above the settings."
+        )
+    found = {}
+    for key, value in table.items():
+        name = key.replace("-", "_")
+        if name not in RULES:
+            raise UsageError(f"{_place(path, text, key)}: unknown setting.", _nearest(name))
+        found[name] = (value, _place(path, text, key))
+    return found
+
+
+def _nearest(name: str) -> str:
+    close = difflib.get_close_matches(name, RULES, n=1)
+    return f"Did you mean {close[0]}?" if close else f"Allowed: {', '.join(RULES)}."
+
+
+def _place(path: Path, text: str, key: str) -> str:
+    """``FILE line N, key``; tomllib keeps no positions, so the line is looked for."""
+    wanted = re.compile(rf"""\s*\[?\s*(run\s*\.\s*)?["']?{re.escape(key)}["']?\s*[]=.]""")
+    for number, line in enumerate(text.splitlines(), start=1):
+        if wanted.match(line):
+            return f"{path} line {number}, {key}"
+    return f"{path}, {key}"

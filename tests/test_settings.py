@@ -1,0 +1,149 @@
+"""Settings: which source wins, and how a bad value is told."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mashbox import settings
+from mashbox.errors import UsageError
+from mashbox.settings import RULES, Settings, load
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MASHBOX_HOME", str(tmp_path))
+    return tmp_path
+
+
+def write(home: Path, text: str) -> Path:
+    path = home / "config" / "config.toml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_every_setting_has_a_rule_and_every_rule_a_setting() -> None:
+    assert list(RULES) == list(Settings.__dataclass_fields__)
+
+
+def test_defaults() -> None:
+    assert load({}, {}) == Settings()
+    assert (Settings().host, Settings().port) == ("127.0.0.1", 8000)
+
+
+def test_flag_wins_over_environment_over_file_over_default(home: Path) -> None:
+    write(home, "[run]\nport = 1\nslots = 1\ndrain = 1\n")
+    environment = {"MASHBOX_PORT": "2", "MASHBOX_SLOTS": "2"}
+    chosen = load({"port": "3", "slots": None}, environment)
+    assert (chosen.port, chosen.slots, chosen.drain, chosen.step_timeout) == (3, 2, 1, 60)
+
+
+def test_the_process_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASHBOX_CTX", "2048")
+    assert load({}).ctx == 2048
+
+
+def test_an_empty_variable_counts_as_unset(home: Path) -> None:
+    write(home, "[run]\nport = 7\n")
+    assert load({}, {"MASHBOX_PORT": ""}).port == 7
+
+
+def test_auto_in_a_flag_undoes_the_file(home: Path) -> None:
+    write(home, "[run]\nctx = 4096\nslots = 2\n")
+    chosen = load({"ctx": "auto"}, {"MASHBOX_SLOTS": "auto"})
+    assert (chosen.ctx, chosen.slots) == (None, None)
+
+
+def test_false_flag_undoes_a_true_file(home: Path) -> None:
+    write(home, "[run]\nui = true\n")
+    assert load({}, {}).ui is True
+    assert load({"ui": False}, {}).ui is False
+
+
+def test_lists_come_as_words_or_as_a_list(home: Path) -> None:
+    write(home, '[run]\nallow-host = ["a.local", "b.local"]\n')
+    assert load({}, {}).allow_host == ("a.local", "b.local")
+    assert load({}, {"MASHBOX_ALLOW_HOST": "c, d"}).allow_host == ("c", "d")
+    assert load({"allow_host": ["e"]}, {"MASHBOX_ALLOW_HOST": "c,d"}).allow_host == ("e",)
+    assert load({"allow_host": []}, {}).allow_host == ("a.local", "b.local")
+
+
+def test_a_path_may_start_at_home() -> None:
+    assert load({"api_key_file": "~/keys"}, {}).api_key_file == Path.home() / "keys"
+
+
+BAD: list[tuple[str, Any]] = [
+    ("port", "65536"),
+    ("port", "-1"),
+    ("port", "abc"),
+    ("port", "１２"),
+    ("host", ""),
+    ("host", "http://x"),
+    ("ctx", "15"),
+    ("slots", "0"),
+    ("cache_ram", "1.5"),
+    ("weights", "f16"),
+    ("device", "tpu"),
+    ("engine", "slow"),
+    ("threads", "0"),
+    ("ui", "perhaps"),
+    ("allow_host", "a b"),
+    ("step_timeout", "0"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), BAD)
+def test_a_bad_flag_is_named_with_what_is_allowed(name: str, value: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load({name: value}, {})
+    assert caught.value.message == f"{settings.flag(name)}: {value!r} is not allowed."
+    assert caught.value.remedy == f"Allowed: {RULES[name].allowed}."
+    assert caught.value.exit_code == 2
+
+
+def test_a_bad_variable_is_named() -> None:
+    with pytest.raises(
+        UsageError, match=r"MASHBOX_MAX_BODY_MIB: '0' is not allowed\. Allowed: .* from 1 to 4,096"
+    ):
+        load({}, {"MASHBOX_MAX_BODY_MIB": "0"})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[run]\n# a comment\nport = 70000\n", "line 3, port: 70000 is not allowed"),
+        ("[run]\nport = true\n", "line 2, port: True is not allowed"),
+        ("run.port = '80x'\n", "line 1, port: '80x' is not allowed"),
+        ("[run]\nui = 1\n", "line 2, ui: 1 is not allowed"),
+        ("[run]\nallow_host = [1]\n", "line 2, allow_host: [1] is not allowed"),
+        ("[run]\nsolts = 1\n", "line 2, solts: unknown setting. Did you mean slots?"),
+        ("port = 80\n", "line 1, port: unknown. Settings stand in the table [run]."),
+        ("run = 1\n", "line 1, run: must be a table"),
+        ("[run\n", "at line 1"),
+    ],
+)
+def test_a_bad_file_is_named_with_its_line(home: Path, text: str, words: str) -> None:
+    path = write(home, text)
+    with pytest.raises(UsageError) as caught:
+        load({}, {})
+    assert str(caught.value).startswith(str(path))
+    assert words in str(caught.value)
+
+
+def test_a_file_that_is_not_text_is_named(home: Path) -> None:
+    write(home, "").write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match=r"config\.toml can't be read"):
+        load({}, {})
+
+
+@given(st.sampled_from(list(RULES)), st.text(max_size=12))
+def test_any_text_is_taken_or_refused_with_its_source(name: str, value: str) -> None:
+    try:
+        chosen = load({name: value}, {})
+    except UsageError as problem:
+        assert problem.message.startswith(settings.flag(name) + ":")
+    else:
+        assert isinstance(chosen, Settings)
