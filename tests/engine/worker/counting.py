@@ -1,0 +1,71 @@
+"""A runner whose logits are a hash of the slot's whole sequence: fast, exact, and wrong state shows."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+
+class CountingRunner:
+    """Implements the Runner protocol over plain lists of token ids."""
+
+    weight_bytes = 0
+    kv_bytes = 0
+
+    def __init__(self, slots: int = 4, ctx: int = 64, vocab_size: int = 50) -> None:
+        self.slots, self.ctx, self.vocab_size = slots, ctx, vocab_size
+        self.held: list[list[int]] = [[] for _ in range(slots)]
+        self.prefills: list[int] = []
+        self.decodes: list[int] = []
+        self.broken_token: int | None = None
+
+    def length(self, slot: int) -> int:
+        return len(self.held[slot])
+
+    def prefill(self, slot: int, ids: Sequence[int], *, logits: bool) -> torch.Tensor | None:
+        assert ids
+        self._append(slot, ids)
+        self.prefills.append(len(ids))
+        return self.logits(self.held[slot]) if logits else None
+
+    def decode(self, slots: Sequence[int], ids: Sequence[int]) -> torch.Tensor:
+        assert len(set(slots)) == len(slots)
+        self.decodes.append(len(slots))
+        for slot, token in zip(slots, ids, strict=True):
+            assert self.held[slot], "a decode on an empty slot"
+            self._append(slot, [token])
+        return torch.stack([self.logits(self.held[slot]) for slot in slots])
+
+    def logits(self, sequence: list[int]) -> torch.Tensor:
+        row = torch.rand(self.vocab_size, generator=torch.Generator().manual_seed(hash(tuple(sequence))))
+        if self.broken_token in sequence:
+            row[3] = torch.nan
+        return row * 8
+
+    def greedy(self, prompt: Sequence[int], count: int) -> list[int]:
+        """What greedy decoding must give, computed without slots."""
+        sequence = list(prompt)
+        for _ in range(count):
+            sequence.append(int(self.logits(sequence).argmax()))
+        return sequence[len(prompt) :]
+
+    def reset(self, slot: int) -> None:
+        self.held[slot] = []
+
+    def truncate(self, slot: int, length: int) -> bool:
+        del self.held[slot][length:]
+        return True
+
+    def copy(self, source: int, target: int) -> None:
+        self.held[target] = list(self.held[source])
+
+    def export(self, slot: int) -> Any:
+        return list(self.held[slot])
+
+    def restore(self, slot: int, state: Any) -> None:
+        self.held[slot] = list(state)
+
+    def _append(self, slot: int, ids: Sequence[int]) -> None:
+        self.held[slot].extend(ids)
+        if len(self.held[slot]) > self.ctx:
+            raise ValueError("past the context")

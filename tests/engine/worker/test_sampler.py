@@ -1,0 +1,128 @@
+"""The sampler: parameters do what the API says, seeds decide, batch-mates don't matter."""
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mashbox.engine.request import Sampling
+from mashbox.engine.worker.sampler import RowSampler, sample, uniform
+
+VOCAB = 40
+
+
+def row(seed: int = 0, size: int = VOCAB) -> torch.Tensor:
+    return torch.randn(size, generator=torch.Generator().manual_seed(seed)) * 3
+
+
+def sampler(prompt: tuple[int, ...] = (), size: int = VOCAB, **parameters: float) -> RowSampler:
+    return RowSampler(Sampling(**parameters), prompt, size)
+
+
+def support(logits: torch.Tensor, draws: int = 400, **parameters: float) -> set[int]:
+    """The tokens that are ever drawn."""
+    rows = [sampler(size=len(logits), seed=i, **parameters) for i in range(draws)]
+    return {token for token in sample(logits.expand(draws, -1), rows) if token is not None}
+
+
+def test_temperature_zero_and_top_k_one_are_the_argmax() -> None:
+    logits = torch.stack([row(1), row(2)])
+    rows = [sampler(), sampler(temperature=2.0, top_k=1, seed=5)]
+    assert sample(logits, rows) == logits.argmax(dim=-1).tolist()
+
+
+def test_top_k_keeps_the_k_most_likely() -> None:
+    best = set(row().topk(3).indices.tolist())
+    assert support(row() / 3, temperature=1.0, top_k=3) == best
+
+
+def test_top_p_keeps_the_smallest_set_that_reaches_p() -> None:
+    logits = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()
+    assert support(logits, temperature=1.0, top_p=0.79) == {0, 1}
+    assert support(logits, temperature=1.0, top_p=0.81) == {0, 1, 2}
+
+
+def test_top_p_beyond_the_head_sorts_the_whole_row() -> None:
+    flat = torch.zeros(5000)
+    flat[4000:] = -0.5
+    kept = support(flat, draws=3000, temperature=1.0, top_p=0.8)
+    assert max(kept) < 4000 and len(kept) > 1500
+
+
+def test_min_p_is_taken_after_temperature() -> None:
+    logits = torch.tensor([0.0, math.log(0.5), math.log(0.2)])
+    assert support(logits, temperature=1.0, min_p=0.3) == {0, 1}
+    assert support(logits, temperature=4.0, min_p=0.3) == {0, 1, 2}
+
+
+def test_penalties_follow_their_definitions() -> None:
+    logits = torch.tensor([2.0, -1.0, 0.5, 0.0])
+    worker = RowSampler(
+        Sampling(repetition_penalty=2.0, presence_penalty=0.25, frequency_penalty=0.5), (0, 1), 4
+    )
+    worker.accept(2)
+    worker.accept(2)
+    torch.testing.assert_close(worker.penalise(logits), torch.tensor([1.0, -2.0, 0.25 - 1.0 - 0.25, 0.0]))
+
+
+def test_draws_follow_the_distribution() -> None:
+    weights = torch.tensor([0.5, 0.3, 0.15, 0.05])
+    draws = 4000
+    rows = [sampler(size=4, temperature=1.0, seed=i) for i in range(draws)]
+    counts = Counter(sample(weights.log().expand(draws, -1), rows))
+    for token, weight in enumerate(weights.tolist()):
+        assert counts[token] / draws == pytest.approx(weight, abs=0.03)
+
+
+def test_a_seed_draws_anew_at_each_position() -> None:
+    worker = sampler(temperature=1.0, seed=42, size=1000)
+    tokens = [sample(torch.zeros(1, 1000), [worker])[0] for _ in range(20)]
+    again = sampler(temperature=1.0, seed=42, size=1000)
+    assert [sample(torch.zeros(1, 1000), [again])[0] for _ in range(20)] == tokens
+    assert len(set(tokens)) > 15
+
+
+def test_tiny_and_huge_temperatures_stay_finite() -> None:
+    assert support(row() * 1e4, temperature=1e-6) == {int(row().argmax())}
+    assert len(support(row(), temperature=4.0)) > 10
+
+
+def test_nan_is_reported_for_its_row_only() -> None:
+    logits = torch.stack([row(1), row(2), row(3)])
+    logits[1, 7] = torch.nan
+    picked = sample(logits, [sampler(), sampler(temperature=1.0), sampler(temperature=1.0, seed=3)])
+    assert picked[1] is None and picked[0] is not None and picked[2] is not None
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**32))
+def test_uniform_is_in_the_half_open_interval(seed: int, position: int) -> None:
+    assert 0.0 <= uniform(seed, position) < 1.0
+
+
+PARAMETERS = st.fixed_dictionaries(
+    {
+        "temperature": st.sampled_from([0.0, 0.2, 1.0, 4.0]),
+        "top_k": st.sampled_from([0, 1, 3, 1000]),
+        "top_p": st.sampled_from([0.1, 0.9, 1.0]),
+        "min_p": st.sampled_from([0.0, 0.2]),
+        "repetition_penalty": st.sampled_from([1.0, 2.0]),
+        "frequency_penalty": st.sampled_from([0.0, 1.5]),
+        "seed": st.integers(0, 2**64 - 1),
+    }
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(PARAMETERS, min_size=2, max_size=5), st.integers(0, 99))
+def test_a_row_is_the_same_alone_and_in_a_batch(parameters: list[dict[str, float]], seed: int) -> None:
+    logits = torch.stack([row(seed + i) for i in range(len(parameters))])
+
+    def make() -> list[RowSampler]:
+        return [sampler(prompt=(1, 2, 3), **each) for each in parameters]
+
+    together = sample(logits, make())
+    alone = [sample(logits[i : i + 1], [worker])[0] for i, worker in enumerate(make())]
+    assert together == alone
