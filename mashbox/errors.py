@@ -19,6 +19,8 @@
     │   ├── InvalidRequest           a field is missing, of a wrong type or out of range
     │   ├── PromptTooLong            more prompt tokens than the context holds
     │   └── ModelNotFound            a model id other than the served one
+    ├── RemoteError                  a server that a command asks refused it   exit 1
+    │   └── Unreachable              nothing answers there, or the answer broke off
     └── EngineError                  the server can't answer now               HTTP 429 or 5xx
         ├── EngineLoading            weights are being read, or the worker restarts
         ├── LineFull                 too many requests wait already
@@ -135,6 +137,31 @@ class ModelNotFound(RequestError):
             code="model_not_found",
             remedy="Ask for that one, or leave the field out.",
         )
+
+
+class RemoteError(MashboxError):
+    """A server that a command is a client of refused, or failed to answer.
+
+    ``status`` is its HTTP status (None: there was none), ``retry_after`` in seconds as it asked for.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        remedy: str = "",
+        *,
+        status: int | None = None,
+        code: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, remedy)
+        self.status = status
+        self.code = code
+        self.retry_after = retry_after
+
+
+class Unreachable(RemoteError):
+    """Nothing answers at the address, or the connection broke while it answered."""
 
 
 class EngineError(MashboxError):
