@@ -1,0 +1,53 @@
+# The two commands: `make run` sets everything up and serves the starter model, `make test` checks everything.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+MODEL ?= smollm2-135m
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: run install dev check format test fast bench clean help
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+run: install ## install, fetch the starter model and serve it with the page
+	$(BIN)/mashbox pull $(MODEL)
+	$(BIN)/mashbox run $(MODEL) --ui
+
+install: $(VENV)/.installed ## make the virtual environment and install mashbox
+dev: $(VENV)/.dev ## the same with what development needs
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo 'mashbox needs Python 3.11 or newer; name one with: make run PYTHON=python3.12' >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) \
+	  || { echo 'Python has no venv module; on Debian and Ubuntu: apt install python3-venv' >&2; exit 1; }
+
+$(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt hatch_build.py
+	$(PIP) install --quiet -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.installed
+	$(PIP) install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+check: dev ## formatting, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: dev ## put the formatting right
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: check ## everything: checks, then all tests
+	$(BIN)/python -m pytest
+
+fast: dev ## the tests for the loop while you work
+	$(BIN)/python -m pytest -m 'not slow and not real' -x -q
+
+bench: install ## figures against llama.cpp; PEER names the folder of its binaries
+	$(BIN)/python benchmarks/engine.py --model $(MODEL) $(if $(PEER),--peer $(PEER))
+
+clean: ## remove what was built and installed here
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .test-models
