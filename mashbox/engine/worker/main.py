@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from mashbox.engine.wire import (
     Cancel,
@@ -29,11 +29,17 @@ from mashbox.engine.wire import (
 )
 from mashbox.errors import DoesNotFit, MashboxError
 
+if TYPE_CHECKING:
+    from mashbox.engine.worker.build import Built, Progress
+    from mashbox.engine.worker.runner import Runner
+    from mashbox.engine.worker.scheduler import Scheduler
+
 Send = Callable[[Up], None]
+Build = Callable[[Start, "Progress"], "tuple[Runner, Built]"]
 
 
-def main() -> None:
-    """Serve one model until the pipe closes."""
+def main(build: Build | None = None) -> None:
+    """Serve one model until the pipe closes. ``build`` replaces the loading of a real one in tests."""
     faulthandler.enable()
     # Ctrl-C reaches the whole process group; only the server decides when the worker ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -49,12 +55,18 @@ def main() -> None:
         sink.flush()
 
     try:
-        _serve(start, inbox, send)
+        _serve(start, inbox, send, build)
     except BrokenPipeError:
         return
     except MashboxError as error:
-        kind = "memory" if isinstance(error, DoesNotFit) else "model"
-        send(Failed(id=None, kind=kind, message=error.message, remedy=error.remedy))
+        send(
+            Failed(
+                id=None,
+                kind="memory" if isinstance(error, DoesNotFit) else "model",
+                message=error.message,
+                remedy=error.remedy,
+            )
+        )
         sys.exit(1)
 
 
@@ -75,18 +87,19 @@ def _listen(source: BinaryIO, inbox: "queue.SimpleQueue[Down]") -> None:
     os._exit(0)
 
 
-def _serve(start: Start, inbox: "queue.SimpleQueue[Down]", send: Send) -> None:
+def _serve(start: Start, inbox: "queue.SimpleQueue[Down]", send: Send, build: Build | None) -> None:
     send(Loading(stage="starting"))
     # Imported here: torch takes seconds, and the server should hear from the worker before.
-    from mashbox.engine.worker.build import build_runner
+    if build is None:
+        from mashbox.engine.worker.build import build_runner as build
     from mashbox.engine.worker.scheduler import Scheduler
 
-    runner, facts = build_runner(start, _throttled(send))
+    runner, built = build(start, _throttled(send))
     scheduler = Scheduler(runner)
     send(
         Ready(
-            engine=facts.engine,
-            architecture=facts.architecture,
+            engine=built.engine,
+            architecture=built.architecture,
             weight_bytes=runner.weight_bytes,
             kv_bytes=runner.kv_bytes,
             vocab_size=runner.vocab_size,
@@ -103,7 +116,7 @@ def _serve(start: Start, inbox: "queue.SimpleQueue[Down]", send: Send) -> None:
             send(message)
 
 
-def _take(message: Down, scheduler: "Scheduler") -> bool:  # type: ignore[name-defined]  # noqa: F821
+def _take(message: Down, scheduler: "Scheduler") -> bool:
     match message:
         case Submit():
             scheduler.submit(message)

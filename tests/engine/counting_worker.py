@@ -1,0 +1,45 @@
+"""A real worker process over the counting runner: ``python -m tests.engine.counting_worker [fault]``.
+
+``fault`` is what the process does: ``model`` refuses the weights, ``die`` kills itself at the prompt token
+49, ``deaf`` ignores everything after it is ready.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+
+import torch
+
+from mashbox.engine.wire import Start
+from mashbox.engine.worker.build import Built, Progress
+from mashbox.engine.worker.main import main
+from mashbox.errors import BadWeights
+from tests.engine.worker.counting import CountingRunner
+
+FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
+DEADLY = 49
+
+
+class FaultyRunner(CountingRunner):
+    def prefill(self, slot: int, ids: Sequence[int], *, logits: bool) -> torch.Tensor | None:
+        if FAULT == "die" and DEADLY in ids:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().prefill(slot, ids, logits=logits)
+
+    def decode(self, slots: Sequence[int], ids: Sequence[int]) -> torch.Tensor:
+        time.sleep(0.005)
+        return super().decode(slots, ids)
+
+
+def build(start: Start, progress: Progress) -> tuple[CountingRunner, Built]:
+    print("a library that prints must not hurt the messages")
+    progress("reading the weights", 50, 100)
+    if FAULT == "model":
+        raise BadWeights("model.gguf is damaged.", "Pull it again.")
+    return FaultyRunner(slots=start.slots, ctx=start.ctx), Built("exact", "counting")
+
+
+if __name__ == "__main__":
+    main(build)

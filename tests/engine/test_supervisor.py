@@ -1,0 +1,128 @@
+"""The supervisor with real worker processes: messages, faults, restarts, no orphan."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import psutil
+import pytest
+
+from mashbox.engine.request import Sampling
+from mashbox.engine.supervisor import Supervisor
+from mashbox.engine.wire import Cancel, Failed, Row, Start, Submit, Tokens, pack
+from mashbox.errors import EngineLoading
+from tests.engine.worker.counting import CountingRunner
+
+START = Start(model="-", format="gguf", ctx=64, slots=2)
+
+
+def command(fault: str = "") -> tuple[str, ...]:
+    return (sys.executable, "-m", "tests.engine.counting_worker", fault)
+
+
+class Watched:
+    """A supervisor and what it said."""
+
+    def __init__(self, fault: str) -> None:
+        self.messages: list[Tokens | Failed] = []
+        self.deaths: list[str] = []
+        self.supervisor = Supervisor(START, self.messages.append, self.deaths.append, command(fault))
+
+    def rows(self, number: int) -> list[Row]:
+        return [row for m in self.messages if isinstance(m, Tokens) for row in m.rows if row.id == number]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        for _ in range(1000):
+            if condition():
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError("it never happened")
+
+
+@asynccontextmanager
+async def running(fault: str = "") -> AsyncIterator[Watched]:
+    watched = Watched(fault)
+    watched.supervisor.start()
+    try:
+        await watched.supervisor.wait_ready()
+        yield watched
+    finally:
+        await watched.supervisor.stop()
+
+
+def submit(number: int, ids: list[int], max_tokens: int = 4) -> Submit:
+    return Submit(id=number, ids=ids, max_tokens=max_tokens, end_ids=[], sampling=Sampling())
+
+
+def test_a_request_goes_through_a_real_worker() -> None:
+    async def go() -> None:
+        async with running() as w:
+            assert w.supervisor.ready and w.supervisor.ready.architecture == "counting"
+            w.supervisor.send(submit(1, [5, 6]))
+            await w.until(lambda: any(row.finish for row in w.rows(1)))
+            assert [row.token for row in w.rows(1)] == CountingRunner().greedy([5, 6], 4)
+            pid = w.supervisor.pid
+        assert pid and not psutil.pid_exists(pid)
+        assert w.supervisor.state == "stopped" and not w.deaths
+
+    asyncio.run(go())
+
+
+def test_a_cancelled_request_ends_and_its_slot_serves_the_next() -> None:
+    async def go() -> None:
+        async with running() as w:
+            for number in (1, 2):
+                w.supervisor.send(submit(number, [number], max_tokens=60))
+            w.supervisor.send(submit(3, [3], max_tokens=2))
+            await w.until(lambda: bool(w.rows(1)))
+            w.supervisor.send(Cancel(1))
+            await w.until(lambda: any(row.finish == "cancelled" for row in w.rows(1)))
+            await w.until(lambda: any(row.finish for row in w.rows(3)))
+            assert not any(row.finish for row in w.rows(2)[:5])
+
+    asyncio.run(go())
+
+
+def test_a_killed_worker_is_started_again() -> None:
+    async def go() -> None:
+        async with running() as w:
+            first = w.supervisor.pid
+            assert first
+            os.kill(first, signal.SIGKILL)
+            await w.until(lambda: w.supervisor.state == "loading")
+            with pytest.raises(EngineLoading):
+                w.supervisor.send(submit(1, [5]))
+            await w.supervisor.wait_ready()
+            assert w.supervisor.restarts == 1 and w.supervisor.pid != first
+            assert w.deaths == ["The worker ended with signal 9."]
+            w.supervisor.send(submit(2, [5]))
+            await w.until(lambda: any(row.finish for row in w.rows(2)))
+
+    asyncio.run(go())
+
+
+def test_a_refused_model_is_final_and_keeps_its_message() -> None:
+    async def go() -> None:
+        async with running("model") as w:
+            await w.until(lambda: bool(w.deaths))
+            assert w.supervisor.state == "failed" and w.supervisor.restarts == 0
+            assert w.supervisor.failure
+            assert w.supervisor.failure.message == "model.gguf is damaged."
+            assert w.supervisor.failure.remedy == "Pull it again."
+
+    asyncio.run(go())
+
+
+def test_a_worker_ends_when_its_server_is_gone() -> None:
+    with subprocess.Popen(command(), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as worker:
+        assert worker.stdin
+        worker.stdin.write(pack(START))
+        worker.stdin.flush()
+        time.sleep(0.2)
+        worker.stdin.close()
+        assert worker.wait(timeout=60) == 0
