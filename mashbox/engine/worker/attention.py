@@ -1,0 +1,207 @@
+"""Attention over slots: every row attends to its own tokens only, read in place from the cache.
+
+Registered with transformers under :data:`SLOT_ATTENTION`, so that its modules call
+:func:`slot_attention` in place of their own attention. There is no mask function of that name: the library
+then builds no mask at all, and causality, offsets and sliding windows are decided here from the
+:class:`Step` that the runner sets around each forward pass.
+
+What is exact: each row's attention is computed by itself, so it does not depend on the other rows. The
+result differs from transformers' own in the last bits only, as sums run in another order.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AttentionInterface
+
+SLOT_ATTENTION = "mashbox_slots"
+
+_MASK_ELEMENTS = 1 << 22
+"""Upper bound of a mask's elements (16 MiB in float32); longer inputs are read in blocks of queries."""
+
+_SCORE_ELEMENTS = 1 << 23
+"""Upper bound of the scores held at once where they are written out (32 MiB in float32)."""
+
+_WINDOW_BLOCK = 256
+"""Queries per block under a sliding window: a block reads window + block keys, not all of them."""
+
+
+@dataclass(slots=True)
+class Step:
+    """One forward pass: ``count`` new tokens for each of ``slots``, row by row.
+
+    ``starts[i]`` is the number of tokens that ``slots[i]`` holds already. ``first`` is the lowest slot:
+    keys and values arrive as a view of the slots from there on. ``rows`` and ``at`` are ``slots`` and
+    ``starts`` as int64 tensors, made once for all layers.
+    """
+
+    slots: list[int]
+    starts: list[int]
+    count: int
+    rows: Tensor
+    at: Tensor
+    first: int = field(init=False)
+    masks: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.first = min(self.slots)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest row, the new ones included."""
+        return max(self.starts) + self.count
+
+
+_step: ContextVar[Step] = ContextVar("mashbox_step")
+
+
+@contextmanager
+def running(step: Step) -> Iterator[None]:
+    """Make ``step`` the one that attention belongs to."""
+    token = _step.set(step)
+    try:
+        yield
+    finally:
+        _step.reset(token)
+
+
+def slot_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Attention of one layer, called by transformers' modules.
+
+    ``query`` is [rows, heads, count, key_dim]; ``key`` and ``value`` are [span, kv_heads, longest, dim],
+    the cache's view of all slots from the step's first to its last. ``s_aux`` [heads] are attention sinks,
+    ``softcap`` bounds the scores, ``sliding_window`` counts the keys a query sees, itself included.
+    Returns [rows, count, heads, value_dim] and None for the weights.
+    """
+    step = _step.get()
+    if attention_mask is not None or not getattr(module, "is_causal", True):
+        raise ValueError(f"{type(module).__name__} asks for a mask that the slot attention does not know.")
+    scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+    attend = _Attend(scale, softcap, s_aux)
+    outputs = []
+    for row, slot in enumerate(step.slots):
+        held = slice(slot - step.first, slot - step.first + 1)
+        arguments = (query[row : row + 1], key[held], value[held], step.starts[row], sliding_window)
+        outputs.append(_one(attend, *arguments) if step.count == 1 else _many(attend, step, *arguments))
+    out = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+    return out.transpose(1, 2), None
+
+
+AttentionInterface.register(SLOT_ATTENTION, slot_attention)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attend:
+    """Softmax attention of one row over the given keys, grouped heads without repeated keys."""
+
+    scale: float
+    softcap: float | None
+    sinks: Tensor | None
+
+    @property
+    def written_out(self) -> bool:
+        """Whether the scores must be touched between the two products, which the fused kernel can't."""
+        return self.softcap is not None or self.sinks is not None
+
+    def fused(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+        grouped = query.shape[1] != key.shape[1]
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, is_causal=causal, scale=self.scale, enable_gqa=grouped
+        )
+
+    def explicit(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """The same with the scores in memory: [1, heads, n, d] over [1, kv_heads, keys, d]."""
+        heads, count = query.shape[1:3]
+        kv_heads, keys = key.shape[1:3]
+        folded = query[0].reshape(kv_heads, heads // kv_heads * count, -1)
+        scores = (folded * self.scale) @ key[0].transpose(1, 2)
+        scores = scores.view(heads, count, keys)
+        if self.softcap is not None:
+            scores = scores.div_(self.softcap).tanh_().mul_(self.softcap)
+        if mask is not None:
+            scores.add_(mask)
+        if self.sinks is not None:
+            sinks = self.sinks.to(scores.dtype).view(heads, 1, 1).expand(heads, count, 1)
+            scores = torch.cat([scores, sinks], dim=-1)
+        weights = torch.softmax(scores, dim=-1, dtype=torch.float32)[..., :keys].to(value.dtype)
+        return (weights.reshape(kv_heads, -1, keys) @ value[0]).view(1, heads, count, -1)
+
+    def __call__(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        if self.written_out or key.shape[-1] != value.shape[-1]:
+            return self.explicit(query, key, value, mask)
+        return self.fused(query, key, value, mask, causal=False)
+
+
+def _one(
+    attend: _Attend, query: Tensor, key: Tensor, value: Tensor, start: int, window: int | None
+) -> Tensor:
+    """One new token: it sees everything up to itself, so no mask is needed."""
+    end = start + 1
+    begin = max(0, end - window) if window else 0
+    key, value = key[:, :, begin:end], value[:, :, begin:end]
+    if attend.written_out:
+        return attend(query, key, value, None)
+    # The query heads of one group become the queries of its one key head.
+    folded = query.reshape(1, key.shape[1], -1, query.shape[-1])
+    return attend(folded, key, value, None).reshape(1, query.shape[1], 1, -1)
+
+
+def _many(
+    attend: _Attend, step: Step, query: Tensor, key: Tensor, value: Tensor, start: int, window: int | None
+) -> Tensor:
+    """A piece of a prompt: causal from ``start`` on, in blocks of queries where memory asks for it."""
+    count, end = query.shape[2], start + query.shape[2]
+    windowed = bool(window) and end > (window or 0)
+    fused = not attend.written_out and key.shape[-1] == value.shape[-1]
+    if fused and start == 0 and not windowed:
+        return attend.fused(query, key[:, :, :end], value[:, :, :end], None, causal=True)
+    reach = min(end, (window or end) + _WINDOW_BLOCK) if windowed else end
+    per_query = reach if fused else reach * query.shape[1]
+    block = max(1, (_MASK_ELEMENTS if fused else _SCORE_ELEMENTS) // per_query)
+    block = min(block, _WINDOW_BLOCK if windowed else count)
+    pieces = []
+    for first in range(0, count, block):
+        last = min(first + block, count)
+        begin = max(0, start + first - window + 1) if windowed and window else 0
+        keys = slice(begin, start + last)
+        mask = _mask(step, query, start + first, start + last, begin, window if windowed else None)
+        pieces.append(attend(query[:, :, first:last], key[:, :, keys], value[:, :, keys], mask))
+    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=2)
+
+
+def _mask(step: Step, like: Tensor, first: int, last: int, begin: int, window: int | None) -> Tensor:
+    """0 where a query at positions ``first`` to ``last`` sees a key from ``begin`` on, -inf elsewhere.
+
+    The most recent ones are kept for the step's other layers, as far as they are small.
+    """
+    name = (first, last, begin, window or 0)
+    mask = step.masks.get(name)
+    if mask is None:
+        queries = torch.arange(first, last, device=like.device).unsqueeze(1)
+        keys = torch.arange(begin, last, device=like.device)
+        hidden = keys > queries
+        if window:
+            hidden |= keys <= queries - window
+        mask = torch.zeros(hidden.shape, dtype=like.dtype, device=like.device)
+        mask.masked_fill_(hidden, float("-inf"))
+        if sum(m.numel() for m in step.masks.values()) + mask.numel() <= 2 * _MASK_ELEMENTS:
+            step.masks[name] = mask
+    return mask

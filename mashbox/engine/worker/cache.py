@@ -1,0 +1,233 @@
+"""The state of all slots: keys and values, and the states of convolutions and recurrences.
+
+A layer's keys live in one tensor [slots, kv_heads, ctx, key_dim], its values likewise; each state of a
+linear-attention layer in one tensor [slots, ...]. All are allocated once, when the first forward pass shows
+their shapes. :class:`SlotCache` is what transformers' modules get as their ``cache``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache
+
+from mashbox.engine.worker.attention import Step
+
+_StateKey = tuple[str, int, int]
+"""("conv" or "recurrent", layer, number of the state within the layer)"""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """One slot's exported state: its ``length`` in tokens and contiguous copies of its tensors.
+
+    ``keys_values`` [kv_heads, length, dim], two a layer that has them; ``states`` without the slot's axis.
+    """
+
+    length: int
+    keys_values: dict[int, tuple[Tensor, Tensor]]
+    states: dict[_StateKey, Tensor]
+
+    @property
+    def nbytes(self) -> int:
+        pairs = (tensor for pair in self.keys_values.values() for tensor in pair)
+        return sum(tensor.nbytes for tensor in [*pairs, *self.states.values()])
+
+
+class SlotCache(Cache):  # type: ignore[misc]
+    """transformers' cache over ``slots`` static slots of ``ctx`` tokens.
+
+    It holds no lengths of its own while a step runs: the runner announces a :class:`Step`, the modules write
+    and read through the methods below, and the runner commits.
+    """
+
+    def __init__(self, slots: int, ctx: int) -> None:
+        super().__init__(layers=[])
+        self.slots = slots
+        self.ctx = ctx
+        self.lengths = [0] * slots
+        self._keys: dict[int, Tensor] = {}
+        self._values: dict[int, Tensor] = {}
+        self._pools: dict[_StateKey, Tensor] = {}
+        self._gathered: dict[_StateKey, Tensor] = {}
+        self._step: Step | None = None
+
+    def __bool__(self) -> bool:
+        # Its list of layers is empty, it is not: modules may ask ``if cache``.
+        return True
+
+    # What transformers' modules call.
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Write the new tokens' keys and values [rows, kv_heads, count, dim]; views of all that count.
+
+        The views are [span, kv_heads, longest, dim], where span runs over the slots from the step's first to
+        its last; what lies beyond a row's own length is stale and must not be read.
+        """
+        step = self._running()
+        if layer_idx not in self._keys:
+            self._keys[layer_idx] = self._pool_of_tokens(key_states)
+            self._values[layer_idx] = self._pool_of_tokens(value_states)
+        pools = (self._keys[layer_idx], self._values[layer_idx])
+        for pool, new in zip(pools, (key_states, value_states), strict=True):
+            if len(step.slots) == 1:
+                pool[step.slots[0], :, step.starts[0] : step.longest] = new[0]
+            else:
+                pool[step.rows, :, step.at] = new[:, :, 0]
+        span = slice(step.first, max(step.slots) + 1)
+        keys, values = (pool[span, :, : step.longest] for pool in pools)
+        return keys, values
+
+    def has_previous_state(self, layer_idx: int | None = None, state_idx: int | None = None) -> bool:
+        return self._running().starts[0] > 0
+
+    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
+        return self._state(("conv", layer_idx, state_idx))
+
+    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
+        return self._state(("recurrent", layer_idx, state_idx))
+
+    def update_conv_state(
+        self,
+        conv_states: Tensor,
+        layer_idx: int,
+        state_idx: int = 0,
+        conv_kernel_size: int | None = None,
+        **kwargs: Any,
+    ) -> Tensor:
+        """Append inputs [rows, channels, count] of a convolution and keep the last ``conv_kernel_size``.
+
+        Returns what the convolution reads: the inputs with the kept ones before them.
+        """
+        key = ("conv", layer_idx, state_idx)
+        before = self._state(key)
+        size = self._pools[key].shape[-1] if key in self._pools else conv_kernel_size or conv_states.shape[-1]
+        seen = conv_states if before is None else torch.cat([before, conv_states], dim=-1)
+        if seen.shape[-1] < size:
+            seen = torch.nn.functional.pad(seen, (size - seen.shape[-1], 0))
+        self._write(key, seen[..., -size:])
+        return seen
+
+    def update_recurrent_state(
+        self, recurrent_states: Tensor, layer_idx: int, state_idx: int = 0, **kwargs: Any
+    ) -> Tensor:
+        self._write(("recurrent", layer_idx, state_idx), recurrent_states)
+        return recurrent_states
+
+    def is_recording_past(self, layer_idx: int) -> bool:
+        return False
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return max(self._running().starts)
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
+        return self._running().longest, 0
+
+    # What the runner calls.
+
+    def begin(self, step: Step) -> None:
+        self._step = step
+        self._gathered.clear()
+
+    def commit(self) -> None:
+        """End the step: in-place changes of gathered states go back, lengths grow."""
+        step = self._running()
+        for key, state in self._gathered.items():
+            self._pools[key][step.rows] = state
+        for slot, start in zip(step.slots, step.starts, strict=True):
+            self.lengths[slot] = start + step.count
+        self._end()
+
+    def abandon(self) -> None:
+        """End a step that failed: its slots hold nothing that can be relied on, so they become empty."""
+        for slot in self._running().slots:
+            self.lengths[slot] = 0
+        self._end()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all pools."""
+        return sum(t.nbytes for t in [*self._keys.values(), *self._values.values(), *self._pools.values()])
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether there are states that can't be cut back to an earlier token."""
+        return bool(self._pools)
+
+    def copy(self, source: int, target: int) -> None:
+        length = self.lengths[source]
+        for pool in [*self._keys.values(), *self._values.values()]:
+            pool[target, :, :length] = pool[source, :, :length]
+        for pool in self._pools.values():
+            pool[target] = pool[source]
+        self.lengths[target] = length
+
+    def export(self, slot: int) -> SlotState:
+        length = self.lengths[slot]
+        pairs = {
+            layer: (keys[slot, :, :length].clone(), self._values[layer][slot, :, :length].clone())
+            for layer, keys in self._keys.items()
+        }
+        states = {key: pool[slot].clone() for key, pool in self._pools.items()} if length else {}
+        return SlotState(length, pairs, states)
+
+    def restore(self, slot: int, state: SlotState) -> None:
+        for layer, (keys, values) in state.keys_values.items():
+            self._keys[layer][slot, :, : state.length] = keys
+            self._values[layer][slot, :, : state.length] = values
+        for key, tensor in state.states.items():
+            self._pools[key][slot] = tensor
+        self.lengths[slot] = state.length
+
+    def fits(self, state: SlotState) -> bool:
+        """Whether ``state`` was exported by a cache of this shape and has room here."""
+        return (
+            state.length <= self.ctx
+            and state.keys_values.keys() == self._keys.keys()
+            and all(_same(pair, (self._keys[i], self._values[i])) for i, pair in state.keys_values.items())
+            and (not state.length or state.states.keys() == self._pools.keys())
+            and all(t.shape == self._pools[k].shape[1:] for k, t in state.states.items())
+        )
+
+    # Its own.
+
+    def _running(self) -> Step:
+        if self._step is None:
+            raise RuntimeError("The slot cache was used outside a step.")
+        return self._step
+
+    def _end(self) -> None:
+        self._gathered.clear()
+        self._step = None
+
+    def _pool_of_tokens(self, like: Tensor) -> Tensor:
+        return like.new_zeros(self.slots, like.shape[1], self.ctx, like.shape[3])
+
+    def _state(self, key: _StateKey) -> Tensor | None:
+        """The rows' states, which the caller may change in place; None when they are just beginning."""
+        step = self._running()
+        if step.starts[0] == 0 or key not in self._pools:
+            return None
+        if len(step.slots) == 1:
+            return self._pools[key][step.first : step.first + 1]
+        if key not in self._gathered:
+            self._gathered[key] = self._pools[key][step.rows]
+        return self._gathered[key]
+
+    def _write(self, key: _StateKey, state: Tensor) -> None:
+        step = self._running()
+        if key not in self._pools:
+            self._pools[key] = state.new_zeros(self.slots, *state.shape[1:])
+        self._pools[key][step.rows] = state
+        # What was gathered before is older than what was just written.
+        self._gathered.pop(key, None)
+
+
+def _same(pair: Sequence[Tensor], pools: Sequence[Tensor]) -> bool:
+    return all(
+        t.shape[0] == p.shape[1] and t.shape[2] == p.shape[3] for t, p in zip(pair, pools, strict=True)
+    )

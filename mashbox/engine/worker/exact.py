@@ -1,0 +1,143 @@
+"""The exact runner: transformers' own modules over static slots.
+
+The oracle for every other runner. What is exact: tokens read alone, in a batch, whole or in pieces come
+from the same modules and weights as ``generate()`` uses. What is not: the matrix products of a BLAS sum in
+an order that depends on the number of rows, and attention sums in blocks, so logits of one row may differ in
+their last bits between batch sizes and between pieces; a greedy token can differ only where two logits are
+that close. Copies, exports and truncations of a slot's state are exact to the bit.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mashbox.engine.worker.attention import SLOT_ATTENTION, Step, running
+from mashbox.engine.worker.cache import SlotCache, SlotState
+from mashbox.engine.worker.load.model import LoadedModel
+
+
+class ExactRunner:
+    """A :class:`~mashbox.engine.worker.runner.Runner` over a module of transformers.
+
+    Keys and values are kept in the module's dtype. One token is read at construction, so that all memory is
+    allocated (``kv_bytes`` counts it) and an architecture that does not fit fails at once.
+
+    A forward pass that raises leaves the slots it worked on empty, and the others as they were.
+    """
+
+    def __init__(self, loaded: LoadedModel, *, slots: int, ctx: int) -> None:
+        if slots < 1 or ctx < 1:
+            raise ValueError(f"slots and ctx must be at least 1, not {slots} and {ctx}.")
+        self.slots = slots
+        self.ctx = ctx
+        self.weight_bytes = loaded.weight_bytes
+        module: Any = loaded.module
+        self._module = module
+        self._module.set_attn_implementation(SLOT_ATTENTION)
+        self._decoder: Any = self._module.base_model
+        self._device = next(loaded.module.parameters()).device
+        self.vocab_size = int(self._module.get_output_embeddings().weight.shape[0])
+        self._cache = SlotCache(slots, ctx)
+        self.prefill(0, [0], logits=False)
+        self.reset(0)
+        self.kv_bytes = self._cache.nbytes
+
+    def length(self, slot: int) -> int:
+        self._check_slot(slot)
+        return self._cache.lengths[slot]
+
+    @torch.inference_mode()
+    def prefill(self, slot: int, ids: Sequence[int], *, logits: bool) -> Tensor | None:
+        self._check_slot(slot)
+        self._check_ids(ids)
+        start = self._cache.lengths[slot]
+        if start + len(ids) > self.ctx:
+            raise ValueError(f"Slot {slot} holds {start} of {self.ctx} tokens: no room for {len(ids)} more.")
+        tokens = torch.tensor([ids], device=self._device)
+        positions = torch.arange(start, start + len(ids), device=self._device).unsqueeze(0)
+        with self._forward([slot], [start], len(ids)):
+            if not logits:
+                self._decoder(input_ids=tokens, position_ids=positions, cache=self._cache, use_cache=True)
+                return None
+            return self._logits(tokens, positions)[0]
+
+    @torch.inference_mode()
+    def decode(self, slots: Sequence[int], ids: Sequence[int]) -> Tensor:
+        if not slots or len(slots) != len(ids) or len(set(slots)) != len(slots):
+            raise ValueError("decode needs one token for each of one or more distinct slots.")
+        self._check_ids(ids)
+        for slot in slots:
+            self._check_slot(slot)
+            if not 0 < self._cache.lengths[slot] < self.ctx:
+                held = self._cache.lengths[slot]
+                raise ValueError(f"Slot {slot} holds {held} of {self.ctx} tokens: it can't take a next one.")
+        starts = [self._cache.lengths[slot] for slot in slots]
+        tokens = torch.tensor(ids, device=self._device).unsqueeze(1)
+        positions = torch.tensor(starts, device=self._device).unsqueeze(1)
+        with self._forward(list(slots), starts, 1):
+            return self._logits(tokens, positions)
+
+    def reset(self, slot: int) -> None:
+        self._check_slot(slot)
+        self._cache.lengths[slot] = 0
+
+    def truncate(self, slot: int, length: int) -> bool:
+        self._check_slot(slot)
+        held = self._cache.lengths[slot]
+        if not 0 <= length <= held:
+            raise ValueError(f"Slot {slot} holds {held} tokens, it can't be cut to {length}.")
+        if self._cache.recurrent and 0 < length < held:
+            return False
+        self._cache.lengths[slot] = length
+        return True
+
+    @torch.inference_mode()
+    def copy(self, source: int, target: int) -> None:
+        self._check_slot(source)
+        self._check_slot(target)
+        if source != target:
+            self._cache.copy(source, target)
+
+    @torch.inference_mode()
+    def export(self, slot: int) -> SlotState:
+        self._check_slot(slot)
+        return self._cache.export(slot)
+
+    @torch.inference_mode()
+    def restore(self, slot: int, state: SlotState) -> None:
+        self._check_slot(slot)
+        if not self._cache.fits(state):
+            raise ValueError("The exported state is not one of this model, or longer than the context.")
+        self._cache.restore(slot, state)
+
+    def _logits(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """Logits of each row's last position, float32 [rows, vocab_size]."""
+        output = self._module(
+            input_ids=tokens, position_ids=positions, cache=self._cache, use_cache=True, logits_to_keep=1
+        )
+        logits: Tensor = output.logits[:, -1]
+        return logits.float()
+
+    @contextmanager
+    def _forward(self, slots: list[int], starts: list[int], count: int) -> Iterator[None]:
+        rows = torch.tensor(slots, device=self._device)
+        step = Step(slots, starts, count, rows, torch.tensor(starts, device=self._device))
+        self._cache.begin(step)
+        try:
+            with running(step):
+                yield
+        except BaseException:
+            self._cache.abandon()
+            raise
+        self._cache.commit()
+
+    def _check_slot(self, slot: int) -> None:
+        if not 0 <= slot < self.slots:
+            raise ValueError(f"There is no slot {slot}: slots run from 0 to {self.slots - 1}.")
+
+    def _check_ids(self, ids: Sequence[int]) -> None:
+        if not ids or min(ids) < 0 or max(ids) >= self.vocab_size:
+            raise ValueError(f"Token ids must be one or more, each from 0 to {self.vocab_size - 1}.")

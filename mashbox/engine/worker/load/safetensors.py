@@ -1,0 +1,153 @@
+"""Load a folder of safetensors, single or sharded, with transformers' own renaming of checkpoint names.
+
+Checkpoints don't always hold what the modules hold: experts are stored one by one and used as one tensor,
+prefixes have changed. transformers knows those conversions; they are applied tensor by tensor while the file
+is read, so the weights are in memory once (mapped from the file where no conversion is needed).
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+from transformers import AutoConfig, PretrainedConfig
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import convert_and_load_state_dict_in_model
+from transformers.modeling_utils import LoadStateDictConfig
+from transformers.utils.logging import disable_progress_bar
+
+from mashbox.engine.worker.load.model import LoadedModel, build_empty, finish
+from mashbox.errors import BadWeights, UnsupportedModel
+
+Progress = Callable[[str, int, int], None]
+
+_DAMAGED = "Pull the model again."
+_SINGLE = "model.safetensors"
+_INDEX = "model.safetensors.index.json"
+
+_OTHER_INPUTS = re.compile(r"(^|\.)(vision_|visual|multi_modal|audio_|embed_vision|embed_audio|mtp)")
+"""Tensors of other inputs, and of draft heads: only the text part of a model is run."""
+
+
+def load_safetensors(folder: Path, dtype: torch.dtype, progress: Progress) -> LoadedModel:
+    """The model in ``folder`` (config.json and model*.safetensors), its parameters as ``dtype``.
+
+    ``progress`` gets a stage in words and bytes done of bytes in all. Raises BadWeights naming the file or
+    tensor that is damaged, missing, unexpected or of a wrong shape, and UnsupportedModel for a model type or
+    quantisation that can't be run.
+    """
+    config = read_config(folder)
+    files = _weight_files(folder)
+    module: Any = build_empty(config, dtype)
+    expected = set(module.state_dict())
+    meter = _Meter(progress, sum(file.stat().st_size for file in files))
+    with ExitStack() as stack:
+        missing = _convert(module, _open(files, stack, meter), dtype)
+    weight_bytes = finish(module, expected - missing)
+    return LoadedModel(module, config, str(config.model_type), weight_bytes, dtype)
+
+
+def read_config(folder: Path) -> PretrainedConfig:
+    """The configuration in ``folder``; of a model with several inputs only the text part."""
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except (OSError, json.JSONDecodeError) as error:
+        raise BadWeights(f"{folder / 'config.json'} can't be read: {error}", _DAMAGED) from error
+    except (ValueError, KeyError) as error:
+        raise UnsupportedModel(f"transformers doesn't know the model in {folder}: {error}") from error
+    quantised = getattr(config, "quantization_config", None)
+    if quantised is not None:
+        method = quantised.get("quant_method", "unknown") if isinstance(quantised, dict) else quantised
+        raise UnsupportedModel(
+            f"The safetensors in {folder} are quantised ({method}), which mashbox can't read.",
+            "Use the model's GGUF, or its unquantised safetensors.",
+        )
+    return config.get_text_config(decoder=True)
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """The one file or all shards that the index names, each of which must be there."""
+    index = folder / _INDEX
+    if not index.exists():
+        if not (folder / _SINGLE).exists():
+            raise BadWeights(f"{folder} has neither {_SINGLE} nor {_INDEX}.", _DAMAGED)
+        return [folder / _SINGLE]
+    try:
+        names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise BadWeights(f"{index} is damaged: {error}", _DAMAGED) from error
+    for name in names:
+        if not (folder / name).is_file():
+            raise BadWeights(f"The weights file {folder / name} is missing.", _DAMAGED)
+    return [folder / name for name in names]
+
+
+class _Meter:
+    """Adds up the bytes read and passes them on."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress = progress
+        self._total = total
+        self._done = 0
+
+    def add(self, size: int) -> None:
+        self._done += size
+        self._progress("reading the weights", self._done, self._total)
+
+
+class _Slice:
+    """A tensor still in its file; indexing reads it."""
+
+    def __init__(self, stored: Any, meter: _Meter) -> None:
+        self._stored = stored
+        self._meter = meter
+
+    def __getitem__(self, index: Any) -> Tensor:
+        tensor: Tensor = self._stored[index]
+        self._meter.add(tensor.nbytes)
+        return tensor
+
+
+def _open(files: list[Path], stack: ExitStack, meter: _Meter) -> dict[str, _Slice]:
+    slices: dict[str, _Slice] = {}
+    for file in files:
+        try:
+            opened = stack.enter_context(safe_open(file, framework="pt", device="cpu"))
+        except (SafetensorError, OSError) as error:
+            raise BadWeights(f"The weights file {file} is damaged: {error}", _DAMAGED) from error
+        for name in opened.keys():  # noqa: SIM118 - it is not a mapping
+            if name in slices:
+                raise BadWeights(f"The weights hold the tensor {name!r} twice.", _DAMAGED)
+            slices[name] = _Slice(opened.get_slice(name), meter)
+    return slices
+
+
+def _convert(module: Any, slices: dict[str, _Slice], dtype: torch.dtype) -> set[str]:
+    """Put the tensors in their places; the names in the module that got none."""
+    # One after the other: its threads would read ahead and hold experts both apart and joined.
+    os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
+    disable_progress_bar()
+    rules = LoadStateDictConfig(
+        dtype=dtype,
+        dtype_plan=module._get_dtype_plan(dtype),
+        weight_mapping=get_model_conversion_mapping(module),
+    )
+    info, _ = convert_and_load_state_dict_in_model(module, slices, rules)
+    missing = set(info.missing_keys)
+    module._adjust_missing_and_unexpected_keys(info)
+    for name, found, wanted in info.mismatched_keys:
+        raise BadWeights(
+            f"The tensor {name!r} has shape {list(found)}, the model needs {list(wanted)}.", _DAMAGED
+        )
+    for name, reason in info.conversion_errors.items():
+        raise BadWeights(f"The tensor {name!r} can't be converted: {reason}", _DAMAGED)
+    for name in sorted(info.unexpected_keys):
+        if not _OTHER_INPUTS.search(name):
+            raise BadWeights(f"The weights hold a tensor {name!r} that the model has no place for.", _DAMAGED)
+    return missing
