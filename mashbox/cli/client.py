@@ -16,8 +16,8 @@ from mashbox.cli.sse import Parser
 from mashbox.errors import RemoteError, Unreachable, UsageError
 
 CONNECT_SECONDS = 5.0
-SILENT_SECONDS = 120.0
-"""A stream that says nothing for so long is broken: mashbox itself sends something every 10 s."""
+SILENT_SECONDS = 600.0
+"""mashbox says something every 10 s, but other servers are silent while they read a long prompt."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Model:
 
 def base_url(text: str) -> str:
     """``host:port``, with or without http:// and /v1, as the address that routes are added to."""
-    url = text.strip().rstrip("/").removesuffix("/v1").rstrip("/")
+    url = text.strip()
     if "://" not in url:
         url = "http://" + url
     try:
@@ -84,7 +84,7 @@ def base_url(text: str) -> str:
         ) from None
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise UsageError(f"{text!r} is no http address.", "Write it like http://127.0.0.1:8000.")
-    return url
+    return url.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
 class Client:
@@ -147,7 +147,7 @@ class Client:
                 for data in response.iter_bytes():
                     for event in parser.feed(data):
                         yield from reading.take(event.data)
-        except httpx.TransportError as problem:
+        except httpx.RequestError as problem:
             raise self._unreachable(problem, began=reading.began) from None
         if not reading.complete:
             raise Unreachable(f"{self.url} broke off in the middle of the answer.", "Ask again.")
@@ -156,10 +156,10 @@ class Client:
     def _get(self, path: str) -> httpx.Response:
         try:
             return self._http.get(self.url + path, timeout=CONNECT_SECONDS * 2)
-        except httpx.TransportError as problem:
+        except httpx.RequestError as problem:
             raise self._unreachable(problem) from None
 
-    def _unreachable(self, problem: httpx.TransportError, *, began: bool = False) -> Unreachable:
+    def _unreachable(self, problem: httpx.RequestError, *, began: bool = False) -> Unreachable:
         if began:
             return Unreachable(f"{self.url} broke off in the middle of the answer.", "Ask again.")
         if isinstance(problem, httpx.ReadTimeout):

@@ -1,0 +1,164 @@
+"""Markdown that appears on a terminal while it is being written.
+
+The text is cut into its top-level blocks. A block that is followed by another is complete: it is printed
+once, for good, and scrolls away like any output. Only the last block is drawn anew as it grows, and of it
+no more lines than the screen holds, so that nothing flickers and nothing is lost.
+"""
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+from markdown_it import MarkdownIt
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.live import Live
+from rich.markdown import Markdown
+from rich.segment import Segment, Segments
+from rich.spinner import Spinner
+from rich.text import Text
+
+_blocks = MarkdownIt().enable("table")
+
+CODE_THEME = "ansi_dark"
+"""The terminal's own colours, readable on light and dark grounds alike."""
+
+
+def split_complete(text: str) -> tuple[str, str]:
+    """Cut ``text`` before its last top-level block: what is in front can't change any more."""
+    starts = [
+        token.map[0] for token in _blocks.parse(text) if token.level == 0 and token.nesting >= 0 and token.map
+    ]
+    if len(starts) < 2:
+        return "", text
+    lines = text.split("\n")
+    return "\n".join(lines[: starts[-1]]), "\n".join(lines[starts[-1] :])
+
+
+class Tail:
+    """The last lines of a renderable that are sure to fit the screen."""
+
+    def __init__(self, inner: RenderableType, spare: int = 3) -> None:
+        self._inner = inner
+        self._spare = spare
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = console.render_lines(self._inner, options.update(height=None), pad=False)
+        shown = lines[-max(1, console.size.height - self._spare) :]
+        yield Segments(segment for line in shown for segment in [*line, Segment.line()])
+
+
+class Trimmed:
+    """A renderable without blank lines above and below it; the gap between blocks is ours to make."""
+
+    def __init__(self, inner: RenderableType) -> None:
+        self._inner = inner
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = console.render_lines(self._inner, options.update(height=None), pad=False)
+        while lines and not _visible(lines[0]):
+            lines = lines[1:]
+        while lines and not _visible(lines[-1]):
+            lines = lines[:-1]
+        yield Segments(segment for line in lines for segment in [*line, Segment.line()])
+
+
+def _visible(line: list[Segment]) -> bool:
+    return any(segment.text.strip() for segment in line)
+
+
+class AnswerView:
+    """Shows one answer: dim thought first, then markdown. Used as a ``with`` block.
+
+    A spinner with ``waiting`` stands where the answer will be until its first piece comes.
+    """
+
+    def __init__(self, console: Console, waiting: str = "") -> None:
+        self._console = console
+        self._waiting: RenderableType | None = Spinner("dots", Text(waiting, style="dim"))
+        self._thought = ""
+        self._text = ""
+        self._gap = False
+        self._live = Live(
+            console=console,
+            get_renderable=self._last_block,
+            refresh_per_second=12,
+            transient=True,
+            vertical_overflow="crop",
+        )
+
+    def __enter__(self) -> Self:
+        self._live.start(refresh=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._waiting = None
+        thought, text, self._thought, self._text = self._thought, self._text, "", ""
+        self._live.stop()
+        self._commit(_dim(thought), thought)
+        self._commit(_markdown(text), text)
+
+    def think(self, piece: str) -> None:
+        """Another piece of the thought."""
+        self._waiting = None
+        self._thought += clean(piece)
+        done, mark, rest = self._thought.rpartition("\n")
+        if mark:
+            self._thought = rest
+            self._commit(_dim(done), done, gap=False)
+
+    def write(self, piece: str) -> None:
+        """Another piece of the answer."""
+        self._waiting = None
+        if self._thought:
+            thought, self._thought = self._thought, ""
+            self._commit(_dim(thought), thought, gap=False)
+            self._gap = True
+        self._text += clean(piece)
+        if "\n" in piece:
+            done, self._text = split_complete(self._text)
+            self._commit(_markdown(done), done)
+
+    def note(self, text: str) -> None:
+        """A line of its own between the answer's parts."""
+        self._waiting = None
+        self._commit(Text(clean(text), style="dim"), text)
+
+    def _commit(self, block: RenderableType, source: str, *, gap: bool = True) -> None:
+        if not source.strip():
+            return
+        if self._gap and gap:
+            self._console.print()
+        self._console.print(block)
+        self._gap = gap
+
+    def _last_block(self) -> RenderableType:
+        return Group(*self._parts())
+
+    def _parts(self) -> Iterator[RenderableType]:
+        thought, text = self._thought, self._text
+        if self._waiting is not None:
+            yield self._waiting
+        if thought.strip():
+            yield Tail(_dim(thought))
+        if text.strip():
+            if self._gap:
+                yield Text()
+            yield Tail(_markdown(text))
+
+
+_CONTROL = {code: None for code in [*range(32), *range(127, 160)] if code not in (9, 10)}
+
+
+def clean(text: str) -> str:
+    """``text`` without control characters: a model must not be able to drive the terminal."""
+    return text.translate(_CONTROL)
+
+
+def _markdown(text: str) -> RenderableType:
+    return Trimmed(Markdown(text, code_theme=CODE_THEME))
+
+
+def _dim(text: str) -> Text:
+    return Text(text, style="dim italic")
