@@ -1,0 +1,235 @@
+"""What a model on disk is, read in a moment and without torch: sizes, shapes, what its state will need."""
+
+import json
+import math
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from mashbox.errors import BadWeights
+from mashbox.gguf_file import GGUFFile
+from mashbox.gguf_keys import Keys
+
+_AGAIN = "Pull the model again."
+
+STATEFUL = frozenset({"linear_attention", "conv", "mamba", "recurrent"})
+"""transformers' names of layers that keep a state of fixed size instead of keys and values."""
+
+
+class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts of one model.
+
+    ``kv_heads``, ``head_dim`` and ``value_head_dim`` are those of the largest layer. ``kv_numbers`` are the
+    numbers that one token keeps in the caches of all layers together, ``state_numbers`` those that one
+    slot keeps in states of fixed size (convolutions, recurrences). ``sliding_window`` is in tokens, 0 for
+    none. ``parameters`` counts what is in memory; ``bpw`` are bits per weight of the file.
+    """
+
+    architecture: str
+    context_length: int
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_head_dim: int
+    vocab: int
+    parameters: int
+    weight_file_bytes: int
+    bpw: float
+    quant: str
+    kv_numbers: int
+    state_numbers: int = 0
+    sliding_window: int = 0
+
+    def kv_bytes_per_token(self, dtype_bytes: int) -> int:
+        """Bytes that a token's keys and values take in one slot."""
+        return self.kv_numbers * dtype_bytes
+
+    def state_bytes_per_slot(self, dtype_bytes: int = 4) -> int:
+        """Bytes of a slot's states of fixed size; recurrences are kept in float32."""
+        return self.state_numbers * dtype_bytes
+
+
+def read_facts(weights: Path, format: Literal["gguf", "safetensors"]) -> ModelFacts:
+    """The facts of a GGUF file or a folder of safetensors with its ``config.json``.
+
+    Reads headers only. Raises BadWeights for files that are missing, damaged or cut short.
+    """
+    return gguf_facts(GGUFFile(weights)) if format == "gguf" else _folder_facts(weights)
+
+
+def gguf_facts(file: GGUFFile) -> ModelFacts:
+    """The facts that a GGUF file's metadata and table of tensors tell."""
+    keys = Keys(file)
+    heads, hidden, layers = keys.whole("attention.head_count"), keys.whole("embedding_length"), keys.layers
+    head_dim = keys.whole("attention.key_length", hidden // max(heads, 1))
+    value_dim = keys.whole("attention.value_length", head_dim)
+    kv_heads = keys.wholes("attention.head_count_kv", layers, heads)
+    if "attention.key_length_mla" in keys:
+        # Latent attention: transformers' modules cache the keys and values of every head, unpacked.
+        head_dim = keys.whole("attention.key_length_mla")
+        value_dim = keys.whole("attention.value_length_mla")
+        kv_heads = [heads] * layers
+    attending = _attending_layers(keys, kv_heads)
+    return ModelFacts(
+        architecture=file.architecture,
+        context_length=keys.whole("context_length"),
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=max(kv_heads, default=0),
+        head_dim=head_dim,
+        value_head_dim=value_dim,
+        vocab=keys.vocab,
+        parameters=file.n_elements,
+        weight_file_bytes=file.file_bytes,
+        bpw=file.bits_per_weight,
+        quant=file.quant,
+        kv_numbers=sum(kv_heads[layer] for layer in attending) * (head_dim + value_dim),
+        state_numbers=(layers - len(attending)) * _gguf_state(keys, hidden),
+        sliding_window=keys.whole("attention.sliding_window", 0),
+    )
+
+
+def _attending_layers(keys: Keys, kv_heads: list[int]) -> list[int]:
+    """Numbers of the layers with keys and values; llama.cpp marks the others in one of two ways."""
+    interval = keys.whole("full_attention_interval", 0)
+    if interval:
+        return [layer for layer in range(len(kv_heads)) if (layer + 1) % interval == 0]
+    return [layer for layer, heads in enumerate(kv_heads) if heads]
+
+
+def _gguf_state(keys: Keys, hidden: int) -> int:
+    """Numbers of state in one layer without attention."""
+    if "shortconv.l_cache" in keys:
+        return hidden * keys.whole("shortconv.l_cache")
+    if "ssm.state_size" not in keys:
+        return 0
+    inner, state = keys.whole("ssm.inner_size"), keys.whole("ssm.state_size")
+    channels = inner + 2 * state * keys.whole("ssm.group_count", 1)
+    return channels * keys.whole("ssm.conv_kernel") + inner * state
+
+
+def _folder_facts(folder: Path) -> ModelFacts:
+    config = _json(folder / "config.json")
+    text = config.get("text_config", config)
+    try:
+        return _config_facts(text, config, folder)
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise BadWeights(f"{folder / 'config.json'}: no usable {error}.", _AGAIN) from error
+
+
+def _config_facts(text: dict[str, Any], config: dict[str, Any], folder: Path) -> ModelFacts:
+    files = safetensors_files(folder)
+    parameters, nbytes, dtype = _count(files)
+    heads, layers = text["num_attention_heads"], text["num_hidden_layers"]
+    kv_heads = text.get("num_key_value_heads") or heads
+    head_dim = text.get("head_dim") or text["hidden_size"] // heads
+    value_dim = head_dim
+    if text.get("kv_lora_rank"):
+        kv_heads, head_dim = heads, text["qk_nope_head_dim"] + text["qk_rope_head_dim"]
+        value_dim = text["v_head_dim"]
+    kinds = text.get("layer_types") or ["full_attention"] * layers
+    attending = sum(kind not in STATEFUL for kind in kinds)
+    return ModelFacts(
+        architecture=text.get("model_type") or config["model_type"],
+        context_length=text["max_position_embeddings"],
+        layers=layers,
+        hidden=text["hidden_size"],
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        value_head_dim=value_dim,
+        vocab=text["vocab_size"],
+        parameters=parameters,
+        weight_file_bytes=sum(file.stat().st_size for file in files),
+        bpw=8 * nbytes / parameters,
+        quant=dtype,
+        kv_numbers=attending * kv_heads * (head_dim + value_dim),
+        state_numbers=(len(kinds) - attending) * _config_state(text),
+        sliding_window=(text.get("sliding_window") or 0) if "sliding_attention" in kinds else 0,
+    )
+
+
+def _config_state(text: dict[str, Any]) -> int:
+    """Numbers of state in one layer without attention."""
+    if "conv_L_cache" in text:
+        return int(text["hidden_size"] * text["conv_L_cache"])
+    if "linear_num_value_heads" in text:
+        keys = text["linear_num_key_heads"] * text["linear_key_head_dim"]
+        values = text["linear_num_value_heads"] * text["linear_value_head_dim"]
+        conv = (2 * keys + values) * text["linear_conv_kernel_dim"]
+        return int(conv + values * text["linear_key_head_dim"])
+    if "mamba_d_state" in text:
+        inner = text["mamba_n_heads"] * text["mamba_d_head"]
+        channels = inner + 2 * text["mamba_n_groups"] * text["mamba_d_state"]
+        return int(channels * text["mamba_d_conv"] + inner * text["mamba_d_state"])
+    return 0
+
+
+def safetensors_files(folder: Path) -> list[Path]:
+    """The weights of a folder: all shards of its index, or its one file. Raises BadWeights if any lacks."""
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        single = folder / "model.safetensors"
+        if not single.is_file():
+            raise BadWeights(f"{folder}: no model.safetensors and no index of shards.", _AGAIN)
+        return [single]
+    shards = _json(index).get("weight_map")
+    if not isinstance(shards, dict) or not shards:
+        raise BadWeights(f"{index}: no map of weights.", _AGAIN)
+    files = [folder / name for name in sorted(set(shards.values()))]
+    missing = [file.name for file in files if file.parent != folder or not file.is_file()]
+    if missing:
+        raise BadWeights(f"{folder}: shards are missing: {', '.join(missing)}.", _AGAIN)
+    return files
+
+
+def _count(files: list[Path]) -> tuple[int, int, str]:
+    """Parameters, their bytes, and the data type that most of them have."""
+    parameters = nbytes = 0
+    kinds: dict[str, int] = {}
+    for file in files:
+        for entry in _header(file):
+            count = math.prod(entry["shape"])
+            parameters += count
+            nbytes += entry["data_offsets"][1] - entry["data_offsets"][0]
+            kinds[entry["dtype"]] = kinds.get(entry["dtype"], 0) + count
+    if not parameters:
+        raise BadWeights(f"{files[0]}: no tensors.", _AGAIN)
+    return parameters, nbytes, max(kinds, key=lambda kind: kinds[kind])
+
+
+def _header(file: Path) -> Iterator[dict[str, Any]]:
+    """The table of a safetensors file (https://github.com/huggingface/safetensors#format)."""
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        head = stream.read(8)
+        length = struct.unpack("<Q", head)[0] if len(head) == 8 else size
+        if length > size - 8:
+            raise BadWeights(f"{file}: not a safetensors file, or cut short.", _AGAIN)
+        try:
+            table = json.loads(stream.read(length))
+            entries = [entry for name, entry in table.items() if name != "__metadata__"]
+            end = max((entry["data_offsets"][1] for entry in entries), default=0)
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            raise BadWeights(f"{file}: its header can't be read.", _AGAIN) from error
+    if 8 + length + end > size:
+        raise BadWeights(f"{file}: {8 + length + end} bytes long by its header, the file has {size}.", _AGAIN)
+    yield from entries
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_bytes())
+    except OSError as error:
+        raise BadWeights(f"{path}: {error.strerror or error}.", _AGAIN) from error
+    except ValueError as error:
+        raise BadWeights(f"{path}: no valid JSON ({error}).", _AGAIN) from error
+    if not isinstance(value, dict):
+        raise BadWeights(f"{path}: not an object.", _AGAIN)
+    return value

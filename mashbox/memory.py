@@ -1,0 +1,135 @@
+"""How much memory a model will need, and how much there is."""
+
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from mashbox.errors import DoesNotFit
+from mashbox.facts import ModelFacts
+
+RUNTIME_BYTES = 400 << 20
+"""What the worker holds before any weight: the interpreter, torch and transformers (measured)."""
+
+_WIDE = 24
+"""Rows as wide as the hidden size that a layer has alive at once while it reads a piece of a prompt."""
+
+
+class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes, for ``slots`` slots of ``ctx`` tokens: weights, keys and values with states, and the rest."""
+
+    ctx: int
+    slots: int
+    weights: int
+    kv: int
+    working: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.kv + self.working
+
+
+def plan_memory(
+    facts: ModelFacts,
+    ctx: int,
+    slots: int,
+    dtype_bytes: int,
+    *,
+    weight_bytes: float | None = None,
+    chunk: int = 512,
+) -> MemoryPlan:
+    """What serving a model takes.
+
+    ``dtype_bytes`` is the size of a number in the caches, ``weight_bytes`` that of a weight in memory (the
+    same, if not given); ``chunk`` are the tokens of a prompt that are read at once.
+    """
+    per_weight = dtype_bytes if weight_bytes is None else weight_bytes
+    scores = facts.heads * chunk * ctx * dtype_bytes
+    rows = chunk * facts.hidden * _WIDE * dtype_bytes
+    logits = slots * facts.vocab * 4 * 4
+    return MemoryPlan(
+        ctx=ctx,
+        slots=slots,
+        weights=int(facts.parameters * per_weight),
+        kv=slots * (ctx * facts.kv_bytes_per_token(dtype_bytes) + facts.state_bytes_per_slot()),
+        working=RUNTIME_BYTES + scores + rows + logits,
+    )
+
+
+def check_fits(plan: MemoryPlan, available: int, *, limit: str = "this machine") -> None:
+    """Raise DoesNotFit, saying what to lower, if ``plan`` needs more than the ``available`` bytes."""
+    if plan.total <= available:
+        return
+    need = (
+        f"{_gb(plan.total)} are needed (weights {_gb(plan.weights)}, {plan.slots} slots of {plan.ctx} tokens "
+        f"{_gb(plan.kv)}, working memory {_gb(plan.working)}), {limit} has {_gb(available)} free."
+    )
+    raise DoesNotFit(need, _remedy(plan, available))
+
+
+def _remedy(plan: MemoryPlan, available: int) -> str:
+    room = available - plan.weights - plan.working
+    if room <= 0:
+        return "Lowering --ctx or --slots is not enough: choose a smaller model, or free memory."
+    ctx = plan.ctx * room // plan.kv // 256 * 256
+    slots = plan.slots * room // plan.kv
+    ways = []
+    if ctx:
+        ways.append(f"--ctx to {ctx}")
+    if slots:
+        ways.append(f"--slots to {slots}")
+    return f"Lower {' or '.join(ways)}." if ways else "Lower --ctx and --slots, or choose a smaller model."
+
+
+def available_memory(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+    """Bytes that this process may still take: free on the machine, and within its control groups' limits."""
+    free = int(psutil.virtual_memory().available)
+    return max(0, min([free, *_group_room(cgroups, own)]))
+
+
+def _group_room(cgroups: Path, own: Path) -> list[int]:
+    """What each control group above this process leaves (versions 1 and 2 name the files differently)."""
+    rooms = []
+    for folder in _groups(cgroups, own):
+        limit = _number(folder / "memory.max") or _number(folder / "memory.limit_in_bytes")
+        used = _number(folder / "memory.current") or _number(folder / "memory.usage_in_bytes")
+        if limit is not None and used is not None:
+            # Pages of files that were read are given back when memory is short.
+            rooms.append(limit - used + _cached(folder / "memory.stat"))
+    return rooms
+
+
+def _groups(cgroups: Path, own: Path) -> list[Path]:
+    folders = [cgroups, cgroups / "memory"]
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return folders
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("", "memory"):
+            base = cgroups / controllers
+            group = base / path.lstrip("/")
+            folders += [group, *(parent for parent in group.parents if base in parent.parents)]
+    return folders
+
+
+def _number(path: Path) -> int | None:
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdecimal() else None
+
+
+def _cached(path: Path) -> int:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return 0
+    values = dict(line.split(" ", 1) for line in lines if " " in line)
+    return int(values.get("inactive_file") or values.get("total_inactive_file") or 0)
+
+
+def _gb(count: int) -> str:
+    return f"{count / 1e9:.1f} GB"
