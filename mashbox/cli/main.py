@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import mashbox
-from mashbox.cli import console
+from mashbox.cli import chat, console
 from mashbox.cli.frame import CommandLine
 
 app = typer.Typer(
@@ -40,6 +40,9 @@ def root(
     del version, debug
     if context.invoked_subcommand is None:
         console.output().print(context.get_help(), end="")
+
+
+app.command(epilog=chat.EPILOG)(chat.chat)
 
 
 def main() -> None:

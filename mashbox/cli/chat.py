@@ -1,0 +1,177 @@
+"""``mashbox chat``: talk to a model in the terminal, or ask it one thing from a script."""
+
+import contextlib
+import os
+import signal
+import stat
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mashbox.cli import console
+from mashbox.errors import Unreachable, UsageError
+
+if TYPE_CHECKING:
+    from mashbox.cli.client import Client
+    from mashbox.cli.conversation import Conversation
+    from mashbox.cli.talk import Options
+
+EPILOG = (
+    "Examples: mashbox chat · mashbox chat 'Name three planets.' · git diff | mashbox chat 'Review this.'"
+)
+
+
+def chat(
+    message: Annotated[
+        str | None, typer.Argument(help="Ask this one thing, print the answer, and end.")
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar="MASHBOX_URL",
+            help="An OpenAI-compatible server; without it, one is found or started.",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", metavar="ID", help="The model to talk to.")
+    ] = None,
+    system: Annotated[str, typer.Option("--system", "-s", metavar="TEXT", help="System prompt.")] = "",
+    temperature: Annotated[
+        float | None, typer.Option(metavar="T", min=0.0, help="0 always takes the likeliest token.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Longest answer, in tokens.")
+    ] = None,
+    think: Annotated[
+        bool | None, typer.Option("--think/--no-think", help="Let the model think before it answers.")
+    ] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY", envvar="MASHBOX_API_KEY", show_envvar=True, help="Key, where the server wants one."
+        ),
+    ] = None,
+) -> None:
+    """Chat with a model in the terminal; a message as argument or on stdin is answered once.
+
+    Uses the server at --url or on this machine's usual port; without --url it starts one when none is
+    there and ends it afterwards.
+    """
+    question = one_shot(message)
+    if question is None and not console.interactive():
+        raise UsageError("There is no message.", "Give one as an argument, or on stdin.")
+    from mashbox.cli.conversation import Conversation
+    from mashbox.cli.talk import Options, pick_model
+
+    with _ending_on_signals(), connected(url, model, api_key) as client:
+        chosen = pick_model(client, model)
+        options = Options(chosen.id if chosen else None, temperature, max_tokens, think)
+        if question is None:
+            _dialogue(client, Conversation(system), options)
+        else:
+            _once(client, Conversation(system), options, question)
+
+
+def one_shot(argument: str | None) -> str | None:
+    """The message from the argument and from stdin when that is a pipe or file; None when from neither."""
+    if argument is None:
+        piped = None if sys.stdin.isatty() else sys.stdin.read()
+    else:
+        # Beside an argument, only what was surely meant is read: under a service stdin may never end.
+        piped = sys.stdin.read() if _redirected() else None
+    if argument is None and piped is None:
+        return None
+    text = "\n\n".join(part.strip() for part in (argument, piped) if part and part.strip())
+    if not text:
+        raise UsageError("The message is empty.", "Give one as an argument, or on stdin.")
+    return text
+
+
+def _redirected() -> bool:
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError):
+        return not sys.stdin.isatty()
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
+
+
+@contextlib.contextmanager
+def connected(url: str | None, model: str | None, key: str | None) -> Iterator["Client"]:
+    """A client of a server whose model is loaded: the one at ``url``, the usual one, or one of our own."""
+    from mashbox.cli.client import Client
+    from mashbox.cli.spawn import own_server, wait_ready
+
+    with contextlib.ExitStack() as stack:
+        status = console.notes().status("Looking for a server", spinner="dots")
+        with status if sys.stderr.isatty() else contextlib.nullcontext():
+            client = stack.enter_context(Client(url or usual_url(), key))
+            if url is not None or _is_mashbox(client):
+                wait_ready(client, status.update)
+            else:
+                client = stack.enter_context(own_server(model, status.update))
+        yield client
+
+
+def usual_url() -> str:
+    """Where ``mashbox run`` listens on this machine with the present settings."""
+    from mashbox import settings
+
+    chosen = settings.load({})
+    host = "127.0.0.1" if chosen.host in ("0.0.0.0", "::", "localhost") else chosen.host
+    return f"http://[{host}]:{chosen.port}" if ":" in host else f"http://{host}:{chosen.port}"
+
+
+def _is_mashbox(client: "Client") -> bool:
+    try:
+        return client.health() is not None
+    except Unreachable:
+        return False
+
+
+def _dialogue(client: "Client", talk: "Conversation", options: "Options") -> None:
+    from mashbox.cli.prompt import reader
+    from mashbox.cli.talk import Talk
+
+    screen = console.output()
+    screen.print(f"{options.model or client.url} · /help for help", style="dim", markup=False)
+    Talk(client, talk, options, screen).run(reader())
+
+
+def _once(client: "Client", talk: "Conversation", options: "Options", question: str) -> None:
+    from mashbox.cli.client import End, Piece
+    from mashbox.cli.talk import show_answer, summary
+
+    messages = talk.request(question)
+    if sys.stdout.isatty():
+        end = show_answer(client, messages, options, console.output(), [])
+        console.notes().print(summary(end), style="dim", markup=False)
+        return
+    text = "\n"
+    for event in client.chat(messages, **options.body()):
+        if isinstance(event, Piece) and event.kind == "text":
+            text = event.text
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        elif isinstance(event, End) and event.reason == "length":
+            console.warn("The answer was cut off by the token limit.")
+    if not text.endswith("\n"):
+        sys.stdout.write("\n")
+
+
+@contextlib.contextmanager
+def _ending_on_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP (a closed terminal) unwind like an exit, so that our own server ends too."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
