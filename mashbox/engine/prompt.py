@@ -1,0 +1,165 @@
+"""A conversation to token ids, through the model's chat template."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from mashbox.engine.request import Conversation, EncodedPrompt
+from mashbox.engine.template import ChatTemplate
+from mashbox.engine.tokenizer import ModelTokenizer
+from mashbox.engine.vocab_facts import THOUGHT_OPENERS
+from mashbox.errors import InvalidRequest
+
+Message = dict[str, Any]
+
+
+def encode(tokenizer: ModelTokenizer, prompt: Conversation | str) -> EncodedPrompt:
+    """Ids of a request's prompt: a conversation rendered, or raw text in which markers are tokens.
+
+    Raises InvalidRequest like :func:`render`, and for a prompt of no tokens.
+    """
+    if isinstance(prompt, Conversation):
+        return render(tokenizer, prompt)
+    ids = tokenizer.encode_text(prompt, specials=True)
+    if not ids:
+        raise InvalidRequest("The prompt is empty.", param="prompt", remedy="Send at least one character.")
+    return EncodedPrompt(ids=ids, thinking_open=prompt.rstrip().endswith(THOUGHT_OPENERS))
+
+
+def render(tokenizer: ModelTokenizer, conversation: Conversation) -> EncodedPrompt:
+    """Ids of the rendered conversation, up to where the assistant's answer begins.
+
+    Only control tokens that the template writes become control tokens; the same text typed in a message,
+    a tool or an option stays text. BOS is there once where the model wants one. Raises InvalidRequest when
+    the model has no template, or with the template's own words when it refuses the conversation.
+    """
+    rendered = render_marked(tokenizer, conversation)
+    ids = tokenizer.with_bos(tokenizer.encode_pieces(tokenizer.markers.split(rendered)))
+    return EncodedPrompt(ids=ids, thinking_open=rendered.rstrip().endswith(THOUGHT_OPENERS))
+
+
+def render_text(tokenizer: ModelTokenizer, conversation: Conversation) -> str:
+    """The rendered conversation as text, for display: not safe to encode, since it forgets who wrote what."""
+    pieces = tokenizer.markers.split(render_marked(tokenizer, conversation))
+    return "".join([tokenizer.markers.texts[piece] if isinstance(piece, int) else piece for piece in pieces])
+
+
+def render_marked(tokenizer: ModelTokenizer, conversation: Conversation) -> str:
+    """The template's output, the client's control tokens in it still wrapped."""
+    template = _template(tokenizer, conversation)
+    shape = _Shape.of(template, tokenizer)
+    wrap = tokenizer.markers.wrap
+    variables = {
+        "thinking": conversation.thinking,
+        **wrap(conversation.options),
+        **tokenizer.special_texts,
+        "enable_thinking": conversation.thinking,
+        "messages": [shape.message(wrap(message)) for message in conversation.messages],
+        "tools": wrap(conversation.tools) or None,
+        "add_generation_prompt": True,
+    }
+    try:
+        return template.render(variables)
+    # A template is a program of the model's maker: it can fail in any way, and never through our fault.
+    except Exception as error:
+        raise InvalidRequest(
+            f"The model's chat template can't render this conversation: {error or type(error).__name__}",
+            param="messages",
+        ) from error
+
+
+def _template(tokenizer: ModelTokenizer, conversation: Conversation) -> ChatTemplate:
+    named = tokenizer.templates.get("tool_use") if conversation.tools else None
+    template = named or tokenizer.templates.get("default")
+    if template is None:
+        raise InvalidRequest(
+            "This model has no chat template, so it can't answer a conversation.",
+            param="messages",
+            remedy="Use /v1/completions with a plain prompt.",
+        )
+    return template
+
+
+class _Shape:
+    """How one template wants messages: found out once, by rendering small conversations with it.
+
+    ``parts``: it takes contents only as lists of parts, not as strings. ``json_arguments``: it takes a
+    tool call's arguments only as JSON text, not as objects.
+    """
+
+    def __init__(self, *, parts: bool, json_arguments: bool) -> None:
+        self.parts = parts
+        self.json_arguments = json_arguments
+
+    @classmethod
+    def of(cls, template: ChatTemplate, tokenizer: ModelTokenizer) -> "_Shape":
+        known = template.notes.get("shape")
+        if not isinstance(known, _Shape):
+            known = template.notes["shape"] = cls._probe(template, tokenizer.special_texts)
+        return known
+
+    @classmethod
+    def _probe(cls, template: ChatTemplate, specials: dict[str, str]) -> "_Shape":
+        def shows(messages: list[Message], test: Callable[[str], bool]) -> bool:
+            try:
+                text = template.render(
+                    {**specials, "messages": messages, "tools": None, "add_generation_prompt": True}
+                )
+            except Exception:
+                return False
+            return test(text)
+
+        plain, listed = ([{"role": "user", "content": c}] for c in ("needle", _parts("needle")))
+        parts = not shows(plain, _clean) and shows(listed, _clean)
+        shape = cls(parts=parts, json_arguments=False)
+        as_text = cls(parts=parts, json_arguments=True)
+        call = _probe_call()
+        json_arguments = not shows([shape.message(m) for m in call], _clean_call) and shows(
+            [as_text.message(m) for m in call], _clean_call
+        )
+        return cls(parts=parts, json_arguments=json_arguments)
+
+    def message(self, message: Message) -> Message:
+        """One message as the template wants it; reasoning under both names that templates read."""
+        message = {key: value for key, value in message.items() if value is not None}
+        if self.parts and isinstance(message.get("content"), str):
+            message["content"] = _parts(message["content"])
+        if "reasoning_content" in message:
+            message.setdefault("thinking", message["reasoning_content"])
+        if self.json_arguments and "tool_calls" in message:
+            message["tool_calls"] = [_with_json_arguments(call) for call in message["tool_calls"]]
+        return message
+
+
+def _parts(text: str) -> list[Message]:
+    return [{"type": "text", "text": text}]
+
+
+def _probe_call() -> list[Message]:
+    function = {"name": "probe", "arguments": {"needle": "value"}}
+    return [
+        {"role": "user", "content": "ask"},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "call00001", "type": "function", "function": function}],
+        },
+        {"role": "tool", "content": "result", "tool_call_id": "call00001", "name": "probe"},
+    ]
+
+
+def _clean(text: str) -> bool:
+    """Whether the text is there, and not as Python would print a list of parts."""
+    return "needle" in text and "'needle'" not in text
+
+
+def _clean_call(text: str) -> bool:
+    return _clean(text) and '\\"needle' not in text
+
+
+def _with_json_arguments(call: Message) -> Message:
+    function = call.get("function")
+    if not isinstance(function, dict) or isinstance(function.get("arguments"), str):
+        return call
+    arguments = json.dumps(function.get("arguments", {}), ensure_ascii=False)
+    return {**call, "function": {**function, "arguments": arguments}}
