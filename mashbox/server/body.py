@@ -1,0 +1,61 @@
+"""JSON bodies to typed structs, with refusals that name the field."""
+
+import re
+from typing import TypeVar
+
+import msgspec
+
+from mashbox.errors import InvalidRequest
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_AT = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?$", re.DOTALL)
+_MISSING = re.compile(r"^Object missing required field `(?P<name>[^`]+)`$")
+_GOT = re.compile(r"^Expected `(?P<want>[^`]+)`, got `(?P<got>[^`]+)`$")
+_BOUND = re.compile(r"^Expected `[a-z]+` (?P<bound>[<>]=? .+)$")
+_WORDS = {"int": "an integer", "float": "a number", "str": "a string", "bool": "true or false"} | {
+    "array": "a list",
+    "object": "an object",
+    "null": "null",
+}
+
+
+def _worded(types: str) -> str:
+    words = [_WORDS.get(part.strip(), part.strip()) for part in types.split("|")]
+    return " or ".join(word for word in words if word != "null") or "null"
+
+
+def invalid(param: str, what: str, remedy: str = "") -> InvalidRequest:
+    """A refusal of one field: ``param`` is its path, ``what`` completes the sentence after its name."""
+    return InvalidRequest(f"{param} {what}", param=param or None, remedy=remedy)
+
+
+def _refusal(error: msgspec.ValidationError) -> InvalidRequest:
+    """msgspec says ``Expected `int`, got `str` - at `$.messages[0].role```; say it in our words."""
+    match = _AT.match(str(error))
+    what, path = (match["what"], (match["path"] or "").lstrip(".")) if match else (str(error), "")
+    missing = _MISSING.match(what)
+    if missing:
+        return invalid(f"{path}.{missing['name']}".lstrip("."), "is missing.")
+    field = path or "The body"
+    got = _GOT.match(what)
+    bound = _BOUND.match(what)
+    if got:
+        sentence = f"must be {_worded(got['want'])}, not {_worded(got['got'])}."
+    elif bound:
+        sentence = f"must be {bound['bound']}."
+    else:
+        sentence = f"is not valid: {what}."
+    return InvalidRequest(f"{field} {sentence}", param=path or None)
+
+
+def parse(raw: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """Decode a body. Raises InvalidRequest: malformed, not UTF-8, too deep, a wrong type, out of range."""
+    try:
+        return decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        raise _refusal(error) from None
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"The body is not valid JSON: {error}.") from None
+    except RecursionError:
+        raise InvalidRequest("The body is nested too deeply.") from None

@@ -1,0 +1,202 @@
+"""What is checked before anything else runs: host, origin, key, path, method, content type and size.
+
+Every response, of the routes or of the boundary itself, leaves with an ``x-request-id``.
+"""
+
+import re
+import uuid
+from collections.abc import Iterable, Mapping
+
+from litestar import Litestar
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
+
+from mashbox.server import sse
+from mashbox.server.failure import Failure, Refused, failure_of, family_of
+from mashbox.server.keys import Keys
+from mashbox.server.origin import HostNames, same_origin
+from mashbox.server.service import Service
+
+Headers = Mapping[str, list[str]]
+
+OPEN_PATHS = frozenset({"/", "/health"})
+"""Answered without a key (so is any HEAD)."""
+
+_GUARDED = re.compile(r"^/+(v1(/|$)|metrics/*$|openapi\.json/*$)")
+
+
+class Routes:
+    """The methods of every known path, from the application's own routes."""
+
+    def __init__(self, app: Litestar) -> None:
+        self._exact: dict[str, set[str]] = {}
+        self._under: dict[str, set[str]] = {}
+        for route in app.routes:
+            methods = set(getattr(route, "methods", ())) - {"OPTIONS"}
+            fixed, parameter, _ = route.path.partition("{")
+            (self._under if parameter else self._exact).setdefault(fixed, set()).update(methods)
+
+    def methods(self, path: str) -> set[str]:
+        """Empty for an unknown path. A trailing slash makes no difference, a doubled one does."""
+        found = self._exact.get(path.removesuffix("/") or "/")
+        if found is not None and not path.startswith("//"):
+            return found
+        for fixed, methods in self._under.items():
+            if path.startswith(fixed) and len(path) > len(fixed):
+                return methods
+        return set()
+
+
+def headers_of(scope: Scope) -> Headers:
+    """Lower-case names to all values of that name."""
+    found: dict[str, list[str]] = {}
+    for name, value in scope["headers"]:
+        found.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
+    return found
+
+
+def _presented(headers: Headers) -> Iterable[str]:
+    for value in headers.get("authorization", ()):
+        scheme, _, key = value.strip().partition(" ")
+        if scheme.lower() == "bearer":
+            yield key.strip()
+    for value in headers.get("x-api-key", ()):
+        yield value.strip()
+
+
+class Boundary:
+    """An ASGI application around the routes. ``keys`` None: none is checked, all clients are one tenant."""
+
+    def __init__(
+        self, app: ASGIApp, service: Service, routes: Routes, hosts: HostNames, keys: Keys | None
+    ) -> None:
+        self._app = app
+        self._service = service
+        self._routes = routes
+        self._hosts = hosts
+        self._keys = keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == ScopeType.WEBSOCKET:
+            await send({"type": "websocket.close", "code": 1000, "reason": "no websockets here"})
+            return
+        request_id = f"req_{uuid.uuid4().hex}"
+        state = scope.setdefault("state", {})
+        state["request_id"] = request_id
+        send = _stamped(send, request_id, anthropic=family_of(scope["path"]) == "anthropic")
+        headers = headers_of(scope)
+        try:
+            self._check_host(headers)
+            self._check_origin(scope, headers)
+            if scope["method"] == "HEAD":
+                await _answer(send, 200 if self._service.ready else 503, b"")
+                return
+            self._check_method(scope["path"], scope["method"], options_only=True)
+            state["tenant"] = self._tenant(scope["path"], headers)
+            self._check_method(scope["path"], scope["method"])
+            if scope["method"] == "POST":
+                _check_type(headers)
+                _check_length(headers, self._service.settings.max_body_bytes)
+        except Refused as refused:
+            family = family_of(scope["path"])
+            failure = failure_of(refused, family)
+            await _answer(send, failure.status, sse.json_bytes(failure.body(family, request_id)), failure)
+            return
+        await self._app(scope, receive, send)
+
+    def _check_host(self, headers: Headers) -> None:
+        hosts = headers.get("host", [])
+        if len(hosts) != 1:
+            raise Refused(400, "A request needs exactly one Host header.")
+        if hosts[0] not in self._hosts:
+            raise Refused(
+                403,
+                "This server does not answer to the host name of this request.",
+                remedy="Start it with --allow-host NAME if the name is yours.",
+            )
+
+    def _check_origin(self, scope: HTTPScope, headers: Headers) -> None:
+        foreign = "Requests from web pages of another origin are refused."
+        if any(not same_origin(origin, headers["host"][0]) for origin in headers.get("origin", ())):
+            raise Refused(403, foreign)
+        if not {"cross-site", "same-site"} & set(headers.get("sec-fetch-site", ())):
+            return
+        navigation = headers.get("sec-fetch-mode") == ["navigate"]
+        navigation = navigation and headers.get("sec-fetch-dest") == ["document"]
+        if not (navigation and scope["method"] == "GET" and scope["path"] == "/"):
+            raise Refused(403, foreign)
+
+    def _tenant(self, path: str, headers: Headers) -> str:
+        if self._keys is None or not _GUARDED.match(path):
+            return ""
+        tenants = [self._keys.verify(key) for key in _presented(headers)]
+        for tenant in tenants:
+            if tenant is not None:
+                return tenant
+        raise Refused(
+            401,
+            "The API key is wrong." if tenants else "An API key is needed.",
+            remedy="Send it as Authorization: Bearer KEY, or as x-api-key.",
+            code="invalid_api_key",
+            headers=(("www-authenticate", "Bearer"),),
+        )
+
+    def _check_method(self, path: str, method: str, *, options_only: bool = False) -> None:
+        if options_only and method != "OPTIONS":
+            return
+        allowed = self._routes.methods(path)
+        if not allowed and method != "OPTIONS":
+            raise Refused(404, f"There is no {path} here.", code="not_found")
+        if method not in allowed:
+            allow = ", ".join(sorted({"HEAD", *allowed}))
+            raise Refused(405, f"{path} does not take {method}, only {allow}.", headers=(("allow", allow),))
+
+
+def _check_type(headers: Headers) -> None:
+    sent = headers.get("content-type", [""])[-1]
+    if sent.partition(";")[0].strip().lower() != "application/json":
+        raise Refused(
+            415,
+            f"The content type must be application/json, not {sent!r}."
+            if sent
+            else "The request has no content type.",
+            remedy="Send Content-Type: application/json.",
+        )
+
+
+def _check_length(headers: Headers, limit: int) -> None:
+    for value in headers.get("content-length", ()):
+        if value.isdecimal() and int(value) > limit:
+            raise too_large(limit)
+
+
+def too_large(limit: int) -> Refused:
+    """The refusal of a body over ``limit`` bytes. The rest is not read, so the connection ends with it."""
+    return Refused(
+        413,
+        f"The body is larger than {limit >> 20} MiB.",
+        remedy="Send less, or start the server with a larger --max-body-mib.",
+        headers=(("connection", "close"),),
+    )
+
+
+def _stamped(send: Send, request_id: str, *, anthropic: bool) -> Send:
+    stamp = [(b"x-request-id", request_id.encode())]
+    if anthropic:
+        stamp.append((b"request-id", request_id.encode()))
+
+    async def stamped(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], *stamp]
+        await send(message)
+
+    return stamped
+
+
+async def _answer(send: Send, status: int, body: bytes, failure: Failure | None = None) -> None:
+    headers = [(b"content-length", b"%d" % len(body))]
+    if failure is not None:
+        headers.append((b"content-type", b"application/json"))
+        headers += [(name.encode(), value.encode()) for name, value in failure.headers]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -1,0 +1,172 @@
+"""Runs the application under uvicorn: its socket, its signals, its orderly end."""
+
+import asyncio
+import contextlib
+import errno
+import math
+import socket
+from collections.abc import Callable, Coroutine
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from litestar import Litestar
+
+from mashbox.errors import UsageError
+from mashbox.server.app import service_of
+from mashbox.server.connection import BUFFER_BYTES, connection_class
+from mashbox.server.service import Service
+from mashbox.server.settings import ServerSettings, is_loopback
+
+LAST_WORDS_S = 5
+"""What an ended request gets to write its error event before its task is cancelled."""
+
+OnListening = Callable[[str], Coroutine[Any, Any, None]]
+
+
+def check_exposure(settings: ServerSettings, *, keys: bool | None = None) -> None:
+    """Raise UsageError when others could reach a server that asks for no key."""
+    if is_loopback(settings.host) or (bool(settings.api_keys) if keys is None else keys):
+        return
+    raise UsageError(
+        f"--host {settings.host} can be reached from other machines, and no API key is set.",
+        "Make one with `mashbox keys add` and pass its file as --api-key-file, or set MASHBOX_API_KEY.",
+    )
+
+
+def open_socket(settings: ServerSettings) -> socket.socket:
+    """The listening socket, bound before anything is loaded. Raises UsageError when that fails."""
+    host, port = settings.host.strip("[]"), settings.port
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (socket.gaierror, UnicodeError):
+        raise UsageError(f"{settings.host} is not an address of this machine.", "Check --host.") from None
+    family, kind, protocol, _, address = sorted(found, key=lambda info: info[0] != socket.AF_INET)[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Accepted sockets inherit it.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+        sock.bind(address)
+        sock.listen(1024)
+    except OSError as error:
+        sock.close()
+        raise _bind_error(error, settings) from None
+    sock.setblocking(False)
+    return sock
+
+
+def _bind_error(error: OSError, settings: ServerSettings) -> UsageError:
+    where = f"Port {settings.port} on {settings.host}"
+    if error.errno == errno.EADDRINUSE:
+        return UsageError(f"{where} is taken.", "Stop what uses it, or choose another with --port.")
+    if error.errno == errno.EACCES:
+        return UsageError(f"{where} needs rights that you don't have.", "Choose one above 1023 with --port.")
+    return UsageError(f"{where} can't be opened: {error.strerror}.", "Check --host and --port.")
+
+
+def url_of(sock: socket.socket) -> str:
+    """The address to reach a listening socket at; one that listens everywhere is named by loopback."""
+    host, port = sock.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server that drains on the first signal and ends what runs on the second."""
+
+    def __init__(
+        self, config: uvicorn.Config, service: Service, url: str, on_listening: OnListening | None = None
+    ) -> None:
+        super().__init__(config)
+        self.url = url
+        self.error: BaseException | None = None
+        self._service = service
+        self._on_listening = on_listening
+        self._companion: asyncio.Task[None] | None = None
+        self._signals = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # uvicorn would raise the signal again after its shutdown; an orderly end is exit status 0.
+        self._signals += 1
+        self.should_exit = True
+        if self._signals == 2 and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._service.end_running)
+        self.force_exit = self._signals > 2
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets=sockets)
+        if self._on_listening is not None:
+            self._companion = asyncio.create_task(self._on_listening(self.url))
+            self._companion.add_done_callback(self._companion_done)
+
+    def _companion_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.error = task.exception()
+            self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._service.drain()
+        if self._companion is not None:
+            self._companion.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await self._companion
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(self._service.settings.drain_s, self._service.end_running)
+        try:
+            await super().shutdown(sockets=sockets)
+        finally:
+            timer.cancel()
+
+
+def build_server(
+    app: Litestar,
+    settings: ServerSettings,
+    *,
+    sock: socket.socket,
+    on_listening: OnListening | None = None,
+) -> Server:
+    """A server ready to ``run(sockets=[sock])``."""
+    config = uvicorn.Config(
+        app,
+        http=connection_class(settings.stalled_reader_s),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=math.ceil(settings.drain_s) + LAST_WORDS_S,
+    )
+    return Server(config, service_of(app), url_of(sock), on_listening)
+
+
+def serve(
+    app: Litestar,
+    settings: ServerSettings,
+    *,
+    keys: bool | None = None,
+    on_listening: OnListening | None = None,
+) -> None:
+    """Serve until SIGTERM or Ctrl-C, then drain and return.
+
+    ``on_listening`` runs beside the server with its URL, from when the port takes connections; an error
+    it raises (the model could not be loaded) ends the server and is raised here. ``keys`` tells whether
+    keys are checked when they are not the settings' plain ones. Raises UsageError: port taken, address
+    not of this machine, reachable by others without a key.
+    """
+    check_exposure(settings, keys=keys)
+    with open_socket(settings) as sock:
+        server = build_server(app, settings, sock=sock, on_listening=on_listening)
+        try:
+            server.run(sockets=[sock])
+        except SystemExit:
+            # uvicorn exits when the application could not start; the engine's own error says more
+            start_error = service_of(app).start_error
+            if start_error is None:
+                raise
+            raise start_error from None
+    if server.error is not None:
+        raise server.error
