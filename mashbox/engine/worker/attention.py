@@ -38,7 +38,8 @@ class Step:
 
     ``starts[i]`` is the number of tokens that ``slots[i]`` holds already. ``first`` is the lowest slot:
     keys and values arrive as a view of the slots from there on. ``rows`` and ``at`` are ``slots`` and
-    ``starts`` as int64 tensors, made once for all layers.
+    ``starts`` as int64 tensors, made once for all layers. ``writes`` and ``reads`` count the layers that
+    put keys into the cache and those whose attention came here.
     """
 
     slots: list[int]
@@ -48,9 +49,16 @@ class Step:
     at: Tensor
     first: int = field(init=False)
     masks: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
+    writes: int = 0
+    reads: int = 0
 
     def __post_init__(self) -> None:
         self.first = min(self.slots)
+
+    @property
+    def span(self) -> int:
+        """Slots from the first to the last one, those between that take no part included."""
+        return max(self.slots) - self.first + 1
 
     @property
     def longest(self) -> int:
@@ -86,21 +94,27 @@ def slot_attention(
 ) -> tuple[Tensor, None]:
     """Attention of one layer, called by transformers' modules.
 
-    ``query`` is [rows, heads, count, key_dim]; ``key`` and ``value`` are [span, kv_heads, longest, dim],
-    the cache's view of all slots from the step's first to its last. ``s_aux`` [heads] are attention sinks,
-    ``softcap`` bounds the scores, ``sliding_window`` counts the keys a query sees, itself included.
-    Returns [rows, count, heads, value_dim] and None for the weights.
+    ``query`` is [rows, heads, count, key_dim], or only the last of the step's tokens where a model has no
+    use for the others. ``key`` and ``value`` are [span, kv_heads, longest, dim], the cache's view of all
+    slots from the step's first to its last, or [rows, ...] where the cache gathered them. ``s_aux`` [heads]
+    are attention sinks, ``softcap`` bounds the scores, ``sliding_window`` counts the keys a query sees,
+    itself included. Returns [rows, count, heads, value_dim] and None for the weights.
     """
     step = _step.get()
+    step.reads += 1
     if attention_mask is not None or not getattr(module, "is_causal", True):
         raise ValueError(f"{type(module).__name__} asks for a mask that the slot attention does not know.")
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     attend = _Attend(scale, softcap, s_aux)
+    one = query.shape[2] == 1
+    viewed = key.shape[0] == step.span
     outputs = []
     for row, slot in enumerate(step.slots):
-        held = slice(slot - step.first, slot - step.first + 1)
-        arguments = (query[row : row + 1], key[held], value[held], step.starts[row], sliding_window)
-        outputs.append(_one(attend, *arguments) if step.count == 1 else _many(attend, step, *arguments))
+        place = slot - step.first if viewed else row
+        held = slice(place, place + 1)
+        start = step.starts[row] + step.count - query.shape[2]
+        arguments = (query[row : row + 1], key[held], value[held], start, sliding_window)
+        outputs.append(_one(attend, *arguments) if one else _many(attend, step, *arguments))
     out = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
     return out.transpose(1, 2), None
 

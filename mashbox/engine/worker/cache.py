@@ -40,14 +40,17 @@ class SlotCache(Cache):  # type: ignore[misc]
     """transformers' cache over ``slots`` static slots of ``ctx`` tokens.
 
     It holds no lengths of its own while a step runs: the runner announces a :class:`Step`, the modules write
-    and read through the methods below, and the runner commits.
+    and read through the methods below, and the runner commits. With ``gather`` a step's rows are copied
+    together: worth it for models that expand latents into keys between cache and attention, and would
+    otherwise expand those of the slots between as well.
     """
 
-    def __init__(self, slots: int, ctx: int) -> None:
+    def __init__(self, slots: int, ctx: int, *, gather: bool = False) -> None:
         super().__init__(layers=[])
         self.slots = slots
         self.ctx = ctx
         self.lengths = [0] * slots
+        self._gather = gather
         self._keys: dict[int, Tensor] = {}
         self._values: dict[int, Tensor] = {}
         self._pools: dict[_StateKey, Tensor] = {}
@@ -69,6 +72,7 @@ class SlotCache(Cache):  # type: ignore[misc]
         its last; what lies beyond a row's own length is stale and must not be read.
         """
         step = self._running()
+        step.writes += 1
         if layer_idx not in self._keys:
             self._keys[layer_idx] = self._pool_of_tokens(key_states)
             self._values[layer_idx] = self._pool_of_tokens(value_states)
@@ -78,9 +82,11 @@ class SlotCache(Cache):  # type: ignore[misc]
                 pool[step.slots[0], :, step.starts[0] : step.longest] = new[0]
             else:
                 pool[step.rows, :, step.at] = new[:, :, 0]
-        span = slice(step.first, max(step.slots) + 1)
-        keys, values = (pool[span, :, : step.longest] for pool in pools)
-        return keys, values
+        longest = step.longest
+        if self._gather and step.span > len(step.slots):
+            return pools[0][step.rows, :, :longest], pools[1][step.rows, :, :longest]
+        span = slice(step.first, step.first + step.span)
+        return pools[0][span, :, :longest], pools[1][span, :, :longest]
 
     def has_previous_state(self, layer_idx: int | None = None, state_idx: int | None = None) -> bool:
         return self._running().starts[0] > 0

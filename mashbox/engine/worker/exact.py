@@ -7,6 +7,7 @@ their last bits between batch sizes and between pieces; a greedy token can diffe
 that close. Copies, exports and truncations of a slot's state are exact to the bit.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,16 +15,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mashbox.engine.worker import architectures
 from mashbox.engine.worker.attention import SLOT_ATTENTION, Step, running
 from mashbox.engine.worker.cache import SlotCache, SlotState
 from mashbox.engine.worker.load.model import LoadedModel
+from mashbox.engine.worker.selfcheck import check_against_plain
+from mashbox.errors import UnsupportedModel
+
+_log = logging.getLogger(__name__)
 
 
 class ExactRunner:
     """A :class:`~mashbox.engine.worker.runner.Runner` over a module of transformers.
 
     Keys and values are kept in the module's dtype. One token is read at construction, so that all memory is
-    allocated (``kv_bytes`` counts it) and an architecture that does not fit fails at once.
+    allocated (``kv_bytes`` counts it) and an architecture that does not fit fails at once. A model type that
+    the tests don't hold is compared with its own forward pass first, and a warning is logged. Experts run
+    in transformers' own way (grouped products): only those that were chosen are read.
 
     A forward pass that raises leaves the slots it worked on empty, and the others as they were.
     """
@@ -36,13 +44,13 @@ class ExactRunner:
         self.weight_bytes = loaded.weight_bytes
         module: Any = loaded.module
         self._module = module
-        self._module.set_attn_implementation(SLOT_ATTENTION)
-        self._decoder: Any = self._module.base_model
+        self._decoder: Any = module.base_model
         self._device = next(loaded.module.parameters()).device
-        self.vocab_size = int(self._module.get_output_embeddings().weight.shape[0])
-        self._cache = SlotCache(slots, ctx)
-        self.prefill(0, [0], logits=False)
-        self.reset(0)
+        self.vocab_size = int(module.get_output_embeddings().weight.shape[0])
+        self._continues = architectures.continues(loaded.architecture)
+        latent = bool(getattr(loaded.config, "kv_lora_rank", None))
+        self._cache = SlotCache(slots, ctx, gather=latent)
+        self._try_out(loaded)
         self.kv_bytes = self._cache.nbytes
 
     def length(self, slot: int) -> int:
@@ -56,13 +64,11 @@ class ExactRunner:
         start = self._cache.lengths[slot]
         if start + len(ids) > self.ctx:
             raise ValueError(f"Slot {slot} holds {start} of {self.ctx} tokens: no room for {len(ids)} more.")
-        tokens = torch.tensor([ids], device=self._device)
-        positions = torch.arange(start, start + len(ids), device=self._device).unsqueeze(0)
-        with self._forward([slot], [start], len(ids)):
-            if not logits:
-                self._decoder(input_ids=tokens, position_ids=positions, cache=self._cache, use_cache=True)
-                return None
-            return self._logits(tokens, positions)[0]
+        if start and not self._continues:
+            for token in ids[:-1]:
+                self._read(slot, [token], logits=False)
+            ids = ids[-1:]
+        return self._read(slot, ids, logits=logits)
 
     @torch.inference_mode()
     def decode(self, slots: Sequence[int], ids: Sequence[int]) -> Tensor:
@@ -77,7 +83,7 @@ class ExactRunner:
         starts = [self._cache.lengths[slot] for slot in slots]
         tokens = torch.tensor(ids, device=self._device).unsqueeze(1)
         positions = torch.tensor(starts, device=self._device).unsqueeze(1)
-        with self._forward(list(slots), starts, 1):
+        with self._forward(self._forward_step(list(slots), starts, 1)):
             return self._logits(tokens, positions)
 
     def reset(self, slot: int) -> None:
@@ -113,6 +119,34 @@ class ExactRunner:
             raise ValueError("The exported state is not one of this model, or longer than the context.")
         self._cache.restore(slot, state)
 
+    def _try_out(self, loaded: LoadedModel) -> None:
+        """Read one token, and more of a type that is not proven; all slots are empty afterwards."""
+        module: Any = loaded.module
+        plain = module.config._attn_implementation
+        module.set_attn_implementation(SLOT_ATTENTION)
+        name = loaded.architecture
+        step = self._forward_step([0], [0], 1)
+        with torch.inference_mode(), self._forward(step):
+            self._logits(torch.zeros(1, 1, dtype=torch.int64, device=self._device), step.at.unsqueeze(0))
+        self.reset(0)
+        if step.reads < step.writes:
+            raise UnsupportedModel(f"Models of type {name!r} can't be run: the type has its own attention.")
+        if not architectures.proven(name):
+            _log.warning("Models of type %r are not among those mashbox is tested with.", name)
+            own = plain if plain != SLOT_ATTENTION else "eager"
+            check_against_plain(loaded.module, own, self, loaded.dtype)
+
+    def _read(self, slot: int, ids: Sequence[int], *, logits: bool) -> Tensor | None:
+        """One forward pass over ids that are known to fit."""
+        start = self._cache.lengths[slot]
+        tokens = torch.tensor([ids], device=self._device)
+        positions = torch.arange(start, start + len(ids), device=self._device).unsqueeze(0)
+        with self._forward(self._forward_step([slot], [start], len(ids))):
+            if logits:
+                return self._logits(tokens, positions)[0]
+            self._decoder(input_ids=tokens, position_ids=positions, cache=self._cache, use_cache=True)
+            return None
+
     def _logits(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """Logits of each row's last position, float32 [rows, vocab_size]."""
         output = self._module(
@@ -121,10 +155,12 @@ class ExactRunner:
         logits: Tensor = output.logits[:, -1]
         return logits.float()
 
-    @contextmanager
-    def _forward(self, slots: list[int], starts: list[int], count: int) -> Iterator[None]:
+    def _forward_step(self, slots: list[int], starts: list[int], count: int) -> Step:
         rows = torch.tensor(slots, device=self._device)
-        step = Step(slots, starts, count, rows, torch.tensor(starts, device=self._device))
+        return Step(slots, starts, count, rows, torch.tensor(starts, device=self._device))
+
+    @contextmanager
+    def _forward(self, step: Step) -> Iterator[None]:
         self._cache.begin(step)
         try:
             with running(step):

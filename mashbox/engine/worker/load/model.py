@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PretrainedConfig
 from transformers import initialization as init
 
+from mashbox.engine.worker.architectures import check_supported
 from mashbox.errors import BadWeights, UnsupportedModel
 
 _DAMAGED = "Pull the model again."
@@ -35,8 +36,9 @@ class LoadedModel:
 def build_empty(config: PretrainedConfig, dtype: torch.dtype) -> nn.Module:
     """The causal language model of ``config`` on the meta device: shapes and dtypes, no memory.
 
-    Raises UnsupportedModel if transformers has no such model.
+    Raises UnsupportedModel if transformers has no such model, or it is known not to run over slots.
     """
+    check_supported(config)
     try:
         with torch.device("meta"), init.meta_device_safe_creation_ops(), init.no_init_weights():
             module: nn.Module = AutoModelForCausalLM.from_config(config, dtype=dtype)
