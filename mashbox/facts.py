@@ -74,7 +74,7 @@ def gguf_facts(file: GGUFFile) -> ModelFacts:
         head_dim = keys.whole("attention.key_length_mla")
         value_dim = keys.whole("attention.value_length_mla")
         kv_heads = [heads] * layers
-    attending = _attending_layers(keys, kv_heads)
+    attending = keys.attending_layers()
     return ModelFacts(
         architecture=file.architecture,
         context_length=keys.whole("context_length"),
@@ -93,14 +93,6 @@ def gguf_facts(file: GGUFFile) -> ModelFacts:
         state_numbers=(layers - len(attending)) * _gguf_state(keys, hidden),
         sliding_window=keys.whole("attention.sliding_window", 0),
     )
-
-
-def _attending_layers(keys: Keys, kv_heads: list[int]) -> list[int]:
-    """Numbers of the layers with keys and values; llama.cpp marks the others in one of two ways."""
-    interval = keys.whole("full_attention_interval", 0)
-    if interval:
-        return [layer for layer in range(len(kv_heads)) if (layer + 1) % interval == 0]
-    return [layer for layer, heads in enumerate(kv_heads) if heads]
 
 
 def _gguf_state(keys: Keys, hidden: int) -> int:

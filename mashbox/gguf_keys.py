@@ -89,6 +89,17 @@ class Keys:
         """Decoder layers, less those that only predict tokens ahead."""
         return self.whole("block_count") - self.whole("nextn_predict_layers", 0)
 
+    def attending_layers(self) -> list[int]:
+        """Numbers of the layers with keys and values; the others keep a state of fixed size."""
+        marked = self.raw("attention.recurrent_layers")
+        if isinstance(marked, list):
+            return [layer for layer, recurrent in enumerate(marked[: self.layers]) if not recurrent]
+        if "full_attention_interval" in self:
+            interval = max(self.whole("full_attention_interval"), 1)
+            return [layer for layer in range(self.layers) if (layer + 1) % interval == 0]
+        kv_heads = self.wholes("attention.head_count_kv", self.layers, self.whole("attention.head_count"))
+        return [layer for layer, heads in enumerate(kv_heads) if heads]
+
     @property
     def vocab(self) -> int:
         """Rows of the embedding."""

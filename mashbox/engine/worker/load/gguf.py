@@ -58,8 +58,8 @@ def _plan(
             raise UnsupportedModel(
                 f"{file.paths[0]}: {file.architecture!r} models with a {name!r} can't be read from GGUF."
             )
-        if all(source in file.tensors for source in rule.sources):
-            plan.append((name, rule))
+        if fitting := rule.for_tensors(file.tensors):
+            plan.append((name, fitting))
         elif name != "lm_head.weight" or not config.tie_word_embeddings:
             lacking += [source for source in rule.sources if source not in file.tensors]
     if lacking:

@@ -69,6 +69,33 @@ def _yarn(keys: Keys) -> Fields:
     return optional | {"original_max_position_embeddings": keys.whole("rope.scaling.original_context_length")}
 
 
+def sliding_layers(keys: Keys, period: int) -> list[str]:
+    """transformers' names of the layers' attention: each ``period``-th is full, unless the file says."""
+    pattern = keys.raw("attention.sliding_window_pattern")
+    if isinstance(pattern, list):
+        return ["sliding_attention" if sliding else "full_attention" for sliding in pattern[: keys.layers]]
+    if isinstance(pattern, int):
+        period = pattern
+    return [
+        "full_attention" if (layer + 1) % period == 0 else "sliding_attention" for layer in range(keys.layers)
+    ]
+
+
+def stateful_layers(keys: Keys, name: str, attention: str = "full_attention") -> list[str]:
+    """transformers' names of the layers of a hybrid: ``name`` where there are no keys and values."""
+    attending = keys.attending_layers()
+    return [attention if layer in attending else name for layer in range(keys.layers)]
+
+
+def mixture(keys: Keys, experts: str = "num_experts", width: str = "moe_intermediate_size") -> Fields:
+    """The fields of a mixture of experts, under the names that the architecture has for them."""
+    return {
+        experts: keys.whole("expert_count"),
+        "num_experts_per_tok": keys.whole("expert_used_count"),
+        width: keys.whole("expert_feed_forward_length"),
+    }
+
+
 def llama3_rope(keys: Keys, factors: list[float]) -> Fields:
     """Rotary parameters for the factors of ``rope_freqs.weight``, one for each frequency.
 

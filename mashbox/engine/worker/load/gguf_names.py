@@ -8,8 +8,8 @@ The facts of each architecture are in ``architectures``; their source is llama.c
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -30,12 +30,25 @@ def whole(target: Tensor, config: Config) -> Sequence[Sequence[Tensor]]:
 class Rule:
     """Where one parameter comes from. ``#`` in names is the layer's number.
 
-    ``values`` maps the file's numbers (float32) to the parameter's.
+    ``values`` maps the file's numbers (float32) to the parameter's. ``other`` is how files keep the
+    parameter that do not have the sources.
     """
 
     sources: tuple[str, ...]
     places: Places = whole
     values: Callable[[Tensor], Tensor] | None = None
+    other: "Rule | None" = None
+
+    def of_layer(self, number: str) -> "Rule":
+        """The same with a layer's number filled in."""
+        sources = tuple(source.replace("#", number, 1) for source in self.sources)
+        return replace(self, sources=sources, other=self.other and self.other.of_layer(number))
+
+    def for_tensors(self, names: Container[str]) -> "Rule | None":
+        """This rule or its other, whichever has all its sources among ``names``."""
+        if all(source in names for source in self.sources):
+            return self
+        return self.other and self.other.for_tensors(names)
 
 
 Rules = Mapping[str, Rule]
@@ -120,11 +133,13 @@ def stacked(target: Tensor, config: Config) -> Sequence[Sequence[Tensor]]:
 
 def experts(module: str = "mlp", router: str = "mlp.gate") -> dict[str, Rule]:
     """A mixture of experts: gate and up projections of all experts in one parameter, down in another."""
-    return (
-        rename({router: "ffn_gate_inp"})
-        | bare({f"{module}.experts.gate_up_proj": ("ffn_gate_exps.weight", "ffn_up_exps.weight")}, stacked)
-        | bare({f"{module}.experts.down_proj": "ffn_down_exps.weight"})
-    )
+    fused = Rule(("blk.#.ffn_gate_up_exps.weight",))
+    apart = Rule(("blk.#.ffn_gate_exps.weight", "blk.#.ffn_up_exps.weight"), stacked, other=fused)
+    return {
+        **rename({router: "ffn_gate_inp"}),
+        **bare({f"{module}.experts.down_proj": "ffn_down_exps.weight"}),
+        f"model.layers.#.{module}.experts.gate_up_proj": apart,
+    }
 
 
 def shared_expert(module: str) -> dict[str, Rule]:

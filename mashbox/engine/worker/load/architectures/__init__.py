@@ -1,12 +1,55 @@
 """The GGUF architectures that can be loaded, by the name their files give."""
 
 from mashbox.engine.worker.load.architectures.base import Architecture
-from mashbox.engine.worker.load.architectures.llama import LLAMA
+from mashbox.engine.worker.load.architectures.deepseek import DEEPSEEK2
+from mashbox.engine.worker.load.architectures.delta_net import QWEN3_NEXT, QWEN35, QWEN35_MOE
+from mashbox.engine.worker.load.architectures.gemma import GEMMA2, GEMMA3
+from mashbox.engine.worker.load.architectures.glm import GLM4, GLM4_MOE
+from mashbox.engine.worker.load.architectures.gpt_oss import GPT_OSS
+from mashbox.engine.worker.load.architectures.granite import GRANITE, GRANITE_HYBRID
+from mashbox.engine.worker.load.architectures.lfm2 import LFM2, LFM2_MOE
+from mashbox.engine.worker.load.architectures.llama import LLAMA, MISTRAL3, SMOLLM3
+from mashbox.engine.worker.load.architectures.olmo import OLMO2
+from mashbox.engine.worker.load.architectures.phi import PHI3
+from mashbox.engine.worker.load.architectures.plain import (
+    COHERE2,
+    ERNIE4_5,
+    HUNYUAN_DENSE,
+    MINIMAX_M2,
+    SEED_OSS,
+)
+from mashbox.engine.worker.load.architectures.qwen import QWEN2, QWEN2_MOE, QWEN3, QWEN3_MOE
 from mashbox.errors import UnsupportedModel
 from mashbox.gguf_file import GGUFFile
 
 ARCHITECTURES: dict[str, Architecture] = {
+    "cohere2": COHERE2,
+    "deepseek2": DEEPSEEK2,
+    "ernie4_5": ERNIE4_5,
+    "gemma2": GEMMA2,
+    "gemma3": GEMMA3,
+    "glm4": GLM4,
+    "glm4moe": GLM4_MOE,
+    "gpt-oss": GPT_OSS,
+    "granite": GRANITE,
+    "granitehybrid": GRANITE_HYBRID,
+    "hunyuan-dense": HUNYUAN_DENSE,
+    "lfm2": LFM2,
+    "lfm2moe": LFM2_MOE,
     "llama": LLAMA,
+    "minimax-m2": MINIMAX_M2,
+    "mistral3": MISTRAL3,
+    "olmo2": OLMO2,
+    "phi3": PHI3,
+    "qwen2": QWEN2,
+    "qwen2moe": QWEN2_MOE,
+    "qwen3": QWEN3,
+    "qwen35": QWEN35,
+    "qwen35moe": QWEN35_MOE,
+    "qwen3moe": QWEN3_MOE,
+    "qwen3next": QWEN3_NEXT,
+    "seed_oss": SEED_OSS,
+    "smollm3": SMOLLM3,
 }
 
 
