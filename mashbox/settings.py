@@ -22,12 +22,12 @@ TABLE = "run"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The settings of one server. None means: decided from the model and the machine.
+    """The settings of one server. None means: decided from the catalogue, the model and the machine.
 
     ``cache_ram`` is in MiB, ``max_body_mib`` too; ``drain`` and ``step_timeout`` are in seconds.
     """
 
-    model: str = "smollm2-135m"
+    model: str | None = None
     host: str = "127.0.0.1"
     port: int = 8000
     ui: bool = False
@@ -126,7 +126,9 @@ _MODEL = "a catalogue id, org/repo, org/repo:file.gguf or a path"
 _NAMES = "host names, several separated by commas"
 
 RULES: Mapping[str, Rule] = {
-    "model": Rule(_text(r".*\S.*"), _MODEL, "MODEL", "The model to serve."),
+    "model": Rule(
+        _text(r".*\S.*"), _MODEL, "MODEL", "The model to serve; without it, the catalogue's starter."
+    ),
     "host": Rule(
         _text(r"[^\s/]+"),
         "a host name or IP address",

@@ -26,7 +26,7 @@ EPILOG = (
 
 def chat(
     message: Annotated[
-        str | None, typer.Argument(help="Ask this one thing, print the answer, and end.")
+        str | None, typer.Argument(metavar="MESSAGE", help="Ask this one thing, print the answer, and end.")
     ] = None,
     url: Annotated[
         str | None,
@@ -56,7 +56,9 @@ def chat(
         ),
     ] = None,
 ) -> None:
-    """Chat with a model in the terminal; a message as argument or on stdin is answered once.
+    """Chat with a model in the terminal, or ask it one thing.
+
+    A message as argument or on stdin is answered once, as plain text where stdout is not a terminal.
 
     Uses the server at --url or on this machine's usual port; without --url it starts one when none is
     there and ends it afterwards.

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import mashbox
-from mashbox.cli import chat, console
+from mashbox.cli import chat, console, run
 from mashbox.cli.frame import CommandLine
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app = typer.Typer(
     help="Serve a large language model on this machine: OpenAI and Anthropic APIs, coding agents, a chat.",
     epilog="Example: mashbox run, then in another terminal: mashbox chat",
     context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
@@ -39,9 +40,10 @@ def root(
 ) -> None:
     del version, debug
     if context.invoked_subcommand is None:
-        console.output().print(context.get_help(), end="")
+        console.output().print(context.get_help(), markup=False)
 
 
+app.command(epilog=run.EPILOG)(run.run)
 app.command(epilog=chat.EPILOG)(chat.chat)
 
 

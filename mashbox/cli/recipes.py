@@ -8,14 +8,14 @@ from collections.abc import Iterator
 KEY = "$MASHBOX_API_KEY"
 
 
-def lines(host: str, port: int, model: str, *, ctx: int, keyed: bool) -> Iterator[str]:
+def lines(url: str, model: str, *, ctx: int, keyed: bool) -> Iterator[str]:
     """Ready-made lines, one purpose each; nothing is printed that does not work."""
-    url = f"http://{_reachable(host)}:{port}"
+    host, _, port = url.removeprefix("http://").rpartition(":")
     key = KEY if keyed else "none"
     header = f' -H "Authorization: Bearer {KEY}"' if keyed else ""
     body = json.dumps({"messages": [{"role": "user", "content": "Name three planets."}]})
     yield _line("chat", f"mashbox chat --url {url}")
-    yield _line("tunnel", f"ssh -L {port}:{_reachable(host)}:{port} {_user()}@{socket.gethostname()}")
+    yield _line("tunnel", f"ssh -L {port}:{host}:{port} {_user()}@{socket.gethostname()}")
     yield _line(
         "curl", f"curl {url}/v1/chat/completions -H 'Content-Type: application/json'{header} -d '{body}'"
     )
@@ -34,13 +34,6 @@ def lines(host: str, port: int, model: str, *, ctx: int, keyed: bool) -> Iterato
 
 def _line(purpose: str, text: str) -> str:
     return f"  {purpose:8}{text}"
-
-
-def _reachable(host: str) -> str:
-    """The address by which this machine reaches a server bound to ``host``."""
-    if host in ("0.0.0.0", "::"):
-        return "127.0.0.1"
-    return f"[{host}]" if ":" in host else host
 
 
 def _user() -> str:

@@ -1,0 +1,73 @@
+"""How long a context and how many slots a server gets, where the user left the choice to us."""
+
+from mashbox.errors import UsageError
+from mashbox.facts import ModelFacts
+from mashbox.memory import MemoryPlan, check_fits, plan_memory
+
+SLOTS = (4, 2, 1)
+"""Slots to try, in this order."""
+
+ENOUGH_TOKENS = 16_384
+"""A context worth giving slots up for; a longer one is not."""
+
+LEAST_TOKENS = 512
+"""Less context than this is of no use to anyone."""
+
+STEP = 256
+"""Contexts that we choose are multiples of this."""
+
+SHARE = 0.8
+"""The part of the free memory that a choice of ours may take; an explicit one may take all."""
+
+
+def choose(
+    facts: ModelFacts, *, ctx: int | None, slots: int | None, available: int, dtype_bytes: int
+) -> MemoryPlan:
+    """The plan for what was asked (None: choose), within ``available`` bytes.
+
+    A chosen context is the model's limit where that fits; where it does not, slots are given up until a
+    slot holds ENOUGH_TOKENS, and then the context shrinks. Raises UsageError for a context beyond the
+    model's limit, DoesNotFit where nothing fits.
+    """
+    limit = facts.context_length
+    if ctx is not None and ctx > limit:
+        raise UsageError(
+            f"--ctx {ctx} is above the model's limit of {limit} tokens.", f"Use --ctx {limit} or less."
+        )
+
+    def plan(tokens: int, rows: int) -> MemoryPlan:
+        return plan_memory(facts, tokens, rows, dtype_bytes)
+
+    if ctx is not None and slots is not None:
+        chosen = plan(ctx, slots)
+        check_fits(chosen, available)
+        return chosen
+    budget = int(available * SHARE)
+    least = min(limit, LEAST_TOKENS) if ctx is None else ctx
+    counts = SLOTS if slots is None else (slots,)
+    fallback: MemoryPlan | None = None
+    for rows in counts:
+        tokens = ctx or _longest(facts, rows, budget, dtype_bytes)
+        candidate = plan(tokens, rows)
+        if tokens < least or candidate.total > budget:
+            continue
+        if ctx is not None or tokens >= min(limit, ENOUGH_TOKENS):
+            return candidate
+        fallback = candidate if fallback is None or tokens > fallback.ctx else fallback
+    if fallback is not None:
+        return fallback
+    smallest = plan(least, counts[-1])
+    check_fits(smallest, available)
+    return smallest
+
+
+def _longest(facts: ModelFacts, slots: int, budget: int, dtype_bytes: int) -> int:
+    """The longest context that fits the budget, at most the model's; 0 if none does."""
+    if plan_memory(facts, facts.context_length, slots, dtype_bytes).total <= budget:
+        return facts.context_length
+    low, high = 0, facts.context_length // STEP
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = plan_memory(facts, middle * STEP, slots, dtype_bytes).total <= budget
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return low * STEP

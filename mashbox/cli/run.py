@@ -1,0 +1,208 @@
+"""``mashbox run``: serve one model."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mashbox import settings as configuration
+from mashbox.cli import console
+from mashbox.errors import UsageError
+from mashbox.settings import RULES, Settings
+
+if TYPE_CHECKING:
+    from mashbox.memory import MemoryPlan
+    from mashbox.server.settings import ServerSettings
+    from mashbox.store import LocalModel
+
+EPILOG = "Examples: mashbox run · mashbox run smollm2-135m --port 9000 --ctx 4096 · mashbox run ./model.gguf"
+
+DTYPE_BYTES = {"auto": 4, "f32": 4, "bf16": 2}
+"""Bytes of a number in memory: the exact path keeps float32 unless told otherwise."""
+
+NO_EFFECT_YET = ("cache_ram", "step_timeout", "log_json")
+
+
+def _flag(name: str) -> Any:
+    """The option of a setting, with its help and default from the table of settings."""
+    rule, default = RULES[name], getattr(Settings(), name)
+    shown = ", ".join(default) if isinstance(default, tuple) else "auto" if default is None else str(default)
+    tail = f" [default: {shown}]" if shown and name not in ("api_key_file", "ui", "log_json") else ""
+    if not rule.metavar:
+        flag = configuration.flag(name)
+        return typer.Option(f"{flag}/--no-{flag[2:]}", help=rule.help)
+    return typer.Option(configuration.flag(name), metavar=rule.metavar, help=rule.help + tail)
+
+
+def run(
+    model: Annotated[str | None, typer.Argument(metavar="MODEL", help=RULES["model"].help)] = None,
+    host: Annotated[str | None, _flag("host")] = None,
+    port: Annotated[str | None, _flag("port")] = None,
+    ui: Annotated[bool | None, _flag("ui")] = None,
+    ctx: Annotated[str | None, _flag("ctx")] = None,
+    slots: Annotated[str | None, _flag("slots")] = None,
+    cache_ram: Annotated[str | None, _flag("cache_ram")] = None,
+    api_key_file: Annotated[str | None, _flag("api_key_file")] = None,
+    allow_host: Annotated[list[str] | None, _flag("allow_host")] = None,
+    weights: Annotated[str | None, _flag("weights")] = None,
+    device: Annotated[str | None, _flag("device")] = None,
+    threads: Annotated[str | None, _flag("threads")] = None,
+    engine: Annotated[str | None, _flag("engine")] = None,
+    max_body_mib: Annotated[str | None, _flag("max_body_mib")] = None,
+    drain: Annotated[str | None, _flag("drain")] = None,
+    step_timeout: Annotated[str | None, _flag("step_timeout")] = None,
+    log_json: Annotated[bool | None, _flag("log_json")] = None,
+    until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
+) -> None:
+    """Serve a model to OpenAI-compatible clients.
+
+    The model is pulled first when it is missing.
+
+    Every option can also be set in the environment (--max-body-mib as MASHBOX_MAX_BODY_MIB) and in
+    config.toml, in the table [run] (as max_body_mib). Ctrl-C lets running requests finish.
+    """
+    flags = dict(locals())
+    flags.pop("until_eof")
+    chosen = configuration.load(flags)
+    if until_eof:
+        end_with_stdin()
+    serve_model(chosen)
+
+
+def serve_model(chosen: Settings) -> None:
+    """Check, pull, plan, and serve until told to end."""
+    from mashbox.server.serve import check_exposure, open_socket
+
+    server = server_settings(chosen)
+    check_exposure(server)
+    # Tried now, so that a taken port is told before gigabytes are fetched.
+    open_socket(server).close()
+    for name in NO_EFFECT_YET:
+        if getattr(chosen, name) != getattr(Settings(), name):
+            console.warn(f"{configuration.flag(name)} has no effect in this version.")
+    model, plan = prepare(chosen)
+    _serve(chosen, server, model, plan)
+
+
+def server_settings(chosen: Settings) -> "ServerSettings":
+    """What the HTTP server is told. Raises UsageError for a key file that can't be used."""
+    from mashbox.server.settings import ServerSettings
+
+    return ServerSettings(
+        host=chosen.host,
+        port=chosen.port,
+        allow_hosts=chosen.allow_host,
+        api_keys=keys(chosen),
+        ui=chosen.ui,
+        max_body_mib=chosen.max_body_mib,
+        drain_s=float(chosen.drain),
+    )
+
+
+def keys(chosen: Settings) -> tuple[str, ...]:
+    """The keys of the key file (one a line) and of MASHBOX_API_KEY."""
+    found = [os.environ["MASHBOX_API_KEY"]] if os.environ.get("MASHBOX_API_KEY") else []
+    if chosen.api_key_file is not None:
+        try:
+            lines = chosen.api_key_file.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as problem:
+            raise UsageError(f"The key file {chosen.api_key_file} can't be read: {problem}.") from None
+        words = [line.split() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+        if not words:
+            raise UsageError(f"The key file {chosen.api_key_file} holds no key.", "Write one key a line.")
+        if any(len(parts) > 1 for parts in words):
+            raise UsageError(
+                f"The key file {chosen.api_key_file} has a line of several words.", "Write one key a line."
+            )
+        found += [parts[0] for parts in words]
+    return tuple(found)
+
+
+def prepare(chosen: Settings) -> "tuple[LocalModel, MemoryPlan]":
+    """The model, pulled when it is missing, and the memory plan, printed. Raises what forbids to serve it."""
+    from mashbox import capacity, catalog
+    from mashbox.facts import read_facts
+    from mashbox.memory import available_memory
+    from mashbox.pull import ensure
+
+    if chosen.device not in ("auto", "cpu"):
+        raise UsageError(
+            f"--device {chosen.device} is not supported in this version.", "Use cpu, or leave it out."
+        )
+    model = ensure(chosen.model or catalog.load().starter)
+    facts = read_facts(model.weights, model.format)
+    available = available_memory()
+    plan = capacity.choose(
+        facts,
+        ctx=chosen.ctx,
+        slots=chosen.slots,
+        available=available,
+        dtype_bytes=DTYPE_BYTES[chosen.weights],
+    )
+    million = facts.parameters / 1e6
+    size = f"{million / 1e3:.1f} B" if million >= 1000 else f"{million:.0f} M"
+    console.note(
+        f"{model.id}: {facts.architecture}, {size} parameters, {facts.quant} ({facts.bpw:.1f} bits each)"
+    )
+    console.note(
+        f"Memory: weights {_gb(plan.weights)} + {plan.slots} slots of {plan.ctx:,} tokens {_gb(plan.kv)}"
+        f" + working memory {_gb(plan.working)} = {_gb(plan.total)} of {_gb(available)} free"
+    )
+    if plan.ctx < facts.context_length and chosen.ctx is None:
+        console.note(f"The model can hold {facts.context_length:,} tokens; the context is cut to what fits.")
+    return model, plan
+
+
+def _serve(chosen: Settings, server: "ServerSettings", model: "LocalModel", plan: "MemoryPlan") -> None:
+    from mashbox.cli import recipes
+    from mashbox.cli.loading import until_ready
+    from mashbox.cli.watch import Files, watch
+    from mashbox.engine.local import EngineSettings, LocalEngine
+    from mashbox.facts import read_facts
+    from mashbox.server.app import create_app
+    from mashbox.server.serve import serve
+
+    began = time.monotonic()
+    files = Files([file.path for file in model.files])
+    engine = LocalEngine(
+        model,
+        read_facts(model.weights, model.format),
+        EngineSettings(
+            ctx=plan.ctx,
+            slots=plan.slots,
+            engine=chosen.engine,
+            weights=chosen.weights,
+            device="cpu",
+            threads=chosen.threads or 0,
+        ),
+    )
+
+    async def beside(url: str) -> None:
+        await until_ready(engine)
+        console.note(f"Ready after {time.monotonic() - began:.1f} s: {url}")
+        for line in recipes.lines(url, model.id, ctx=plan.ctx, keyed=bool(server.api_keys)):
+            console.note(line)
+        console.note("Ctrl-C ends the server.")
+        await watch(engine, files)
+
+    serve(create_app(engine, server), server, on_listening=beside)
+    console.note("Stopped.")
+
+
+def end_with_stdin() -> None:
+    """End like on SIGTERM when standard input does: whoever started us has gone."""
+
+    def wait() -> None:
+        while sys.stdin.buffer.read(4096):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="stdin", daemon=True).start()
+
+
+def _gb(count: int) -> str:
+    return f"{count / 1e9:.2f} GB"
