@@ -118,7 +118,8 @@ def identify(name: str) -> Name:
     for folder in _folders():
         manifest = _read_manifest(folder)
         if manifest is not None and manifest.id == name:
-            return Name(id=name, slug=folder.name, path=Path(manifest.weights))
+            own = Path(manifest.weights)
+            return Name(id=name, slug=folder.name, path=own if own.is_absolute() else None)
     raise _unknown(name)
 
 
@@ -213,8 +214,8 @@ def check(model: LocalModel, folder: Path) -> LocalModel:
             if file.sha256 is None or sha256_of(file.path) != file.sha256:
                 raise BadWeights(f"{file.path} has changed since it was pulled.", _again(model))
             touched = True
-    if not model.tokenizer.is_dir():
-        raise BadWeights(f"{model.tokenizer} is gone.", _again(model))
+    if not (model.tokenizer / "tokenizer.json").is_file():
+        raise BadWeights(f"{model.tokenizer / 'tokenizer.json'} is gone.", _again(model))
     if touched:
         manifest = _read_manifest(folder)
         if manifest is not None:

@@ -17,25 +17,23 @@ SPLIT = re.compile(r"^(?P<stem>.*)-(?P<part>\d{5})-of-(?P<parts>\d{5})\.gguf$")
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """One file: its path below the model's folder, where it comes from, and what it must be.
 
-    ``headers`` go with the request for ``url``; ``url`` is empty where the source is no address.
+    ``headers`` go with the request for ``url``, which is empty where the source is no address. ``cached``
+    is a copy that another program keeps on this machine.
     """
 
     path: str
     promise: Promise
     url: str = ""
     headers: dict[str, str] = {}
+    cached: Path | None = None
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """All files of one model; ``source`` in words goes into the manifest."""
+    """All files of one model, of a GGUF the weights first; ``source`` in words goes into the manifest."""
 
     format: Format
     files: list[Wanted]
     source: str
-
-    def weights(self, folder: Path) -> Path:
-        """What the engine opens: the (first) GGUF file, or the folder."""
-        return folder / self.files[0].path if self.format == "gguf" else folder
 
 
 def split_set(name: str) -> list[str]:

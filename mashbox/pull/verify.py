@@ -66,9 +66,9 @@ class Digest:
         return None
 
 
-def wrong(name: str, fault: str) -> WrongHash:
-    """The error for bytes that are not the promised ones; the caller has deleted them."""
-    return WrongHash(f"{name}: {fault}.", "The bad bytes were deleted: pull again.")
+def wrong(name: str, fault: str, *, deleted: bool = True) -> WrongHash:
+    """The error for bytes that are not the promised ones; ``deleted`` by the caller, as they should be."""
+    return WrongHash(f"{name}: {fault}.", "The bad bytes were deleted: pull again." if deleted else "")
 
 
 def check_space(folder: Path, needed: int) -> None:
