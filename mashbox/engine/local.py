@@ -77,7 +77,7 @@ class LocalEngine:
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="encode")
         self._worker = Supervisor(
             Start(
-                model=model.weights,
+                model=str(model.weights),
                 format=model.format,
                 ctx=settings.ctx,
                 slots=settings.slots,
