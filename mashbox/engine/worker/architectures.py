@@ -82,7 +82,6 @@ _REFUSED = {
     "deepseek_v4": _CHOOSES_KEYS,
     "falcon": _PLACE_IN_SCORES,
     "glm_moe_dsa": _CHOOSES_KEYS,
-    "llama4_text": "attends within fixed chunks of the context",
     "minimax": _OWN_STATE,
     "mpt": _PLACE_IN_SCORES,
     "recurrent_gemma": _OWN_STATE,

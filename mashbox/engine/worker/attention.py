@@ -1,15 +1,15 @@
 """Attention over slots: every row attends to its own tokens only, read in place from the cache.
 
 Registered with transformers under :data:`SLOT_ATTENTION`, so that its modules call
-:func:`slot_attention` in place of their own attention. There is no mask function of that name: the library
-then builds no mask at all, and causality, offsets and sliding windows are decided here from the
-:class:`Step` that the runner sets around each forward pass.
+:func:`slot_attention` in place of their own attention, and :func:`slot_mask` in place of building a mask.
+Causality and offsets follow from the :class:`Step` that the runner sets around each forward pass; of a mask
+only the width of its sliding window is taken over.
 
 What is exact: each row's attention is computed by itself, so it does not depend on the other rows. The
 result differs from transformers' own in the last bits only, as sums run in another order.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -18,7 +18,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import AttentionInterface
+from transformers import AttentionInterface, AttentionMaskInterface
+
+from mashbox.errors import UnsupportedModel
 
 SLOT_ATTENTION = "mashbox_slots"
 
@@ -79,6 +81,28 @@ def running(step: Step) -> Iterator[None]:
         _step.reset(token)
 
 
+def slot_mask(
+    *, mask_function: Callable[..., Any], local_size: int | None = None, use_vmap: bool = False, **_: Any
+) -> Tensor | None:
+    """Called by transformers' modules for each kind of mask they use: None for a plain causal one.
+
+    For a sliding window of ``local_size`` keys a stand-in [1, 1, 1, local_size] without memory of its own:
+    its last dimension carries the width to :func:`slot_attention`. Raises UnsupportedModel for any other
+    pattern.
+    """
+    if use_vmap:
+        raise UnsupportedModel("This model overlays its causal mask with another.")
+    if local_size is None:
+        return None
+    at = [torch.tensor(position) for position in (local_size, 0, 1)]
+    if bool(mask_function(0, 0, at[0], at[1])) or not bool(mask_function(0, 0, at[0], at[2])):
+        raise UnsupportedModel("This model attends within fixed chunks of the context.")
+    return torch.zeros(()).expand(1, 1, 1, local_size)
+
+
+AttentionMaskInterface.register(SLOT_ATTENTION, slot_mask)
+
+
 def slot_attention(
     module: nn.Module,
     query: Tensor,
@@ -87,7 +111,6 @@ def slot_attention(
     attention_mask: Tensor | None,
     *,
     scaling: float | None = None,
-    sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
     **_: Any,
@@ -96,14 +119,16 @@ def slot_attention(
 
     ``query`` is [rows, heads, count, key_dim], or only the last of the step's tokens where a model has no
     use for the others. ``key`` and ``value`` are [span, kv_heads, longest, dim], the cache's view of all
-    slots from the step's first to its last, or [rows, ...] where the cache gathered them. ``s_aux`` [heads]
-    are attention sinks, ``softcap`` bounds the scores, ``sliding_window`` counts the keys a query sees,
-    itself included. Returns [rows, count, heads, value_dim] and None for the weights.
+    slots from the step's first to its last, or [rows, ...] where the cache gathered them.
+    ``attention_mask`` is what :func:`slot_mask` returned: as wide as the keys a query sees, itself included.
+    ``s_aux`` [heads] are attention sinks, ``softcap`` bounds the scores. Returns
+    [rows, count, heads, value_dim] and None for the weights.
     """
     step = _step.get()
     step.reads += 1
-    if attention_mask is not None or not getattr(module, "is_causal", True):
-        raise ValueError(f"{type(module).__name__} asks for a mask that the slot attention does not know.")
+    if not getattr(module, "is_causal", True):
+        raise UnsupportedModel(f"{type(module).__name__} is not causal.")
+    window = None if attention_mask is None else attention_mask.shape[-1]
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     attend = _Attend(scale, softcap, s_aux)
     one = query.shape[2] == 1
@@ -113,7 +138,7 @@ def slot_attention(
         place = slot - step.first if viewed else row
         held = slice(place, place + 1)
         start = step.starts[row] + step.count - query.shape[2]
-        arguments = (query[row : row + 1], key[held], value[held], start, sliding_window)
+        arguments = (query[row : row + 1], key[held], value[held], start, window)
         outputs.append(_one(attend, *arguments) if one else _many(attend, step, *arguments))
     out = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
     return out.transpose(1, 2), None
