@@ -4,6 +4,7 @@ from mashbox.engine.worker.load.architectures.base import Architecture
 from mashbox.engine.worker.load.architectures.deepseek import DEEPSEEK2
 from mashbox.engine.worker.load.architectures.delta_net import QWEN3_NEXT, QWEN35, QWEN35_MOE
 from mashbox.engine.worker.load.architectures.gemma import GEMMA2, GEMMA3
+from mashbox.engine.worker.load.architectures.gemma4 import GEMMA4
 from mashbox.engine.worker.load.architectures.glm import GLM4, GLM4_MOE
 from mashbox.engine.worker.load.architectures.gpt_oss import GPT_OSS
 from mashbox.engine.worker.load.architectures.granite import GRANITE, GRANITE_HYBRID
@@ -28,6 +29,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "ernie4_5": ERNIE4_5,
     "gemma2": GEMMA2,
     "gemma3": GEMMA3,
+    "gemma4": GEMMA4,
     "glm4": GLM4,
     "glm4moe": GLM4_MOE,
     "gpt-oss": GPT_OSS,

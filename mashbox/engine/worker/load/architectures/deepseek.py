@@ -56,7 +56,7 @@ def _config(keys: Keys) -> tuple[str, Fields]:
 
 
 def _model_type(keys: Keys, fields: Fields) -> tuple[str, Fields]:
-    if keys.whole("expert_gating_func", 0) == _SIGMOID:
+    if keys.whole("expert_gating_func", 0) == _SIGMOID or keys.has("blk.#.exp_probs_b.bias"):
         return "deepseek_v3", fields
     grouped = fields["n_group"] > 1
     return "deepseek_v2", fields | {"topk_method": "group_limited_greedy" if grouped else "greedy"}
