@@ -25,6 +25,7 @@ RepoId = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9._-]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 
 Thinking = Literal["none", "default-on", "default-off", "always"]
+Tools = Literal["hermes", "qwen-xml", "llama-json", "mistral", "harmony", "glm-xml", "pythonic", "smollm2"]
 
 
 class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,7 +33,10 @@ class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class File(_Strict, frozen=True, kw_only=True):
-    """One file of a model; ``bytes`` and ``sha256`` are given where they are known, and then enforced."""
+    """One file of a model. A ``sha256`` is enforced, and ``bytes`` with it.
+
+    Of a hub file without a ``sha256`` the hub's own size and hash count, since a branch moves on.
+    """
 
     path: RelativePath
     bytes: Bytes | None = None
@@ -115,7 +119,7 @@ class ModelSpec(_Strict, frozen=True, kw_only=True):
     context: Annotated[int, Meta(ge=1)] | None = None
     licence: str
     chat: Literal["tokenizer", "none"] = "tokenizer"
-    tools: str | None = None
+    tools: Tools | None = None
     thinking: Thinking = "none"
     memory: Bytes | None = None
     sampling: Sampling | None = None

@@ -160,11 +160,10 @@ def _hub_promise(listed: Any) -> Promise:
 
 
 def _promise(source: HubSource, name: str, offered: Promise) -> Promise:
-    """What the hub says of a file, overruled by what the catalogue pins."""
+    """What the hub says of a file, overruled by a hash that the catalogue pins."""
     for file in source.files:
-        if file.path == name:
-            git = offered.git if file.sha256 is None else None
-            return Promise(bytes=file.bytes or offered.bytes, sha256=file.sha256 or offered.sha256, git=git)
+        if file.path == name and file.sha256 is not None:
+            return Promise(bytes=file.bytes or offered.bytes, sha256=file.sha256)
     return offered
 
 

