@@ -4,7 +4,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,6 @@ from mashbox.errors import UsageError
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
-    from rich.table import Table
 
     from mashbox.catalog import ModelSpec
     from mashbox.pull.progress import Progress
@@ -96,11 +95,10 @@ def _list(*, as_json: bool) -> None:
         )
         return
     out = console.output()
-    if not out.is_terminal:
-        # Nothing may be cut or wrapped in a pipe.
-        out.width = 400
-    # Joined by hard spaces a licence is cut short on a narrow terminal, not broken into lines.
-    out.print(_table(rows, gap="\u00a0" if out.is_terminal else " "))
+    head, *body = table(rows, out.width if out.is_terminal else None)
+    out.print(head, style="bold", markup=False, soft_wrap=True)
+    for line in body:
+        out.print(line, markup=False, soft_wrap=True)
     if not all(row["tried"] for row in rows):
         console.note("Tried: no means that the entry was written from public sources and not run by us yet.")
 
@@ -182,26 +180,33 @@ def _unlisted(model: "LocalModel") -> dict[str, Any]:
     }
 
 
-def _table(rows: list[dict[str, Any]], *, gap: str) -> "Table":
-    from rich.table import Table
+_HEADINGS = ("id", "params", "quant", "size", "context", "here", "fits", "tried", "licence")
+_NUMBERS = ("params", "size", "context")
 
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    for heading in ("id", "params", "quant", "size", "context", "licence", "here", "fits", "tried"):
-        # On a narrow terminal rich takes from the columns that may wrap: the licence alone.
-        licence = heading == "licence"
-        side: Literal["left", "right"] = "right" if heading in ("params", "size", "context") else "left"
-        table.add_column(heading, justify=side, no_wrap=not licence, overflow="ellipsis")
-    for row in rows:
-        table.add_row(
+
+def table(rows: list[dict[str, Any]], width: int | None) -> list[str]:
+    """A heading and a line a model; with ``width`` the licence, at the end, is cut to fit."""
+    cells = [
+        (
             row["id"],
             _parameters(row["parameters"], row["active_parameters"]),
             row["quant"] or "?",
             _size(row["bytes"]) if row["bytes"] else "?",
             f"{row['context']:,}" if row["context"] else "?",
-            (row["licence"] or "?").replace(" ", gap),
             *(_yes(row[field]) for field in ("here", "fits", "tried")),
+            row["licence"] or "?",
         )
-    return table
+        for row in rows
+    ]
+    widths = [max(len(line[column]) for line in (_HEADINGS, *cells)) for column in range(len(_HEADINGS))]
+    lines = []
+    for line in (_HEADINGS, *cells):
+        sides = zip(_HEADINGS, line, widths, strict=True)
+        text = " ".join(
+            cell.rjust(size) if heading in _NUMBERS else cell.ljust(size) for heading, cell, size in sides
+        ).rstrip()
+        lines.append(text if width is None or len(text) <= width else text[: width - 1] + "…")
+    return lines
 
 
 def _yes(value: bool | None) -> str:
