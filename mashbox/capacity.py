@@ -43,19 +43,15 @@ def choose(
         check_fits(chosen, available)
         return chosen
     budget = int(available * SHARE)
-    least = min(limit, LEAST_TOKENS) if ctx is None else ctx
     counts = SLOTS if slots is None else (slots,)
-    fallback: MemoryPlan | None = None
-    for rows in counts:
-        tokens = ctx or _longest(facts, rows, budget, dtype_bytes)
-        candidate = plan(tokens, rows)
-        if tokens < least or candidate.total > budget:
-            continue
-        if ctx is not None or tokens >= min(limit, ENOUGH_TOKENS):
-            return candidate
-        fallback = candidate if fallback is None or tokens > fallback.ctx else fallback
-    if fallback is not None:
-        return fallback
+    least = ctx or min(limit, LEAST_TOKENS)
+    plans = [plan(ctx or _longest(facts, rows, budget, dtype_bytes), rows) for rows in counts]
+    fitting = [one for one in plans if one.ctx >= least and one.total <= budget]
+    for one in fitting:
+        if one.ctx >= (ctx or min(limit, ENOUGH_TOKENS)):
+            return one
+    if fitting:
+        return max(fitting, key=lambda one: one.ctx)
     smallest = plan(least, counts[-1])
     check_fits(smallest, available)
     return smallest

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mashbox.cli import console
+from mashbox.cli import complete, console
 from mashbox.errors import Unreachable, UsageError
 
 if TYPE_CHECKING:
@@ -37,7 +37,10 @@ def chat(
         ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", "-m", metavar="ID", help="The model to talk to.")
+        str | None,
+        typer.Option(
+            "--model", "-m", metavar="ID", help="The model to talk to.", autocompletion=complete.models
+        ),
     ] = None,
     system: Annotated[str, typer.Option("--system", "-s", metavar="TEXT", help="System prompt.")] = "",
     temperature: Annotated[
@@ -69,8 +72,8 @@ def chat(
     from mashbox.cli.conversation import Conversation
     from mashbox.cli.talk import Options, pick_model
 
-    with _ending_on_signals(), connected(url, model, api_key) as client:
-        chosen = pick_model(client, model)
+    with _ending_on_signals(), connected(url, model, api_key) as (client, own):
+        chosen = pick_model(client, None if own else model)
         options = Options(chosen.id if chosen else None, temperature, max_tokens, think)
         if question is None:
             _dialogue(client, Conversation(system), options)
@@ -102,8 +105,13 @@ def _redirected() -> bool:
 
 
 @contextlib.contextmanager
-def connected(url: str | None, model: str | None, key: str | None) -> Iterator["Client"]:
-    """A client of a server whose model is loaded: the one at ``url``, the usual one, or one of our own."""
+def connected(url: str | None, model: str | None, key: str | None) -> Iterator["tuple[Client, bool]"]:
+    """A client of a server whose model is loaded: the one at ``url``, the usual one, or one of our own.
+
+    The second value tells whether it is our own, started for ``model`` and ended on the way out.
+    """
+    from rich.text import Text
+
     from mashbox.cli.client import Client
     from mashbox.cli.spawn import own_server, wait_ready
 
@@ -111,11 +119,16 @@ def connected(url: str | None, model: str | None, key: str | None) -> Iterator["
         status = console.notes().status("Looking for a server", spinner="dots")
         with status if sys.stderr.isatty() else contextlib.nullcontext():
             client = stack.enter_context(Client(url or usual_url(), key))
-            if url is not None or _is_mashbox(client):
-                wait_ready(client, status.update)
+
+            def show(text: str) -> None:
+                status.update(Text(text, no_wrap=True, overflow="ellipsis"))
+
+            own = url is None and not _is_mashbox(client)
+            if own:
+                client = stack.enter_context(own_server(model, show))
             else:
-                client = stack.enter_context(own_server(model, status.update))
-        yield client
+                wait_ready(client, show)
+        yield client, own
 
 
 def usual_url() -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mashbox import settings as configuration
-from mashbox.cli import console
+from mashbox.cli import complete, console
 from mashbox.errors import UsageError
 from mashbox.settings import RULES, Settings
 
@@ -39,7 +39,10 @@ def _flag(name: str) -> Any:
 
 
 def run(
-    model: Annotated[str | None, typer.Argument(metavar="MODEL", help=RULES["model"].help)] = None,
+    model: Annotated[
+        str | None,
+        typer.Argument(metavar="MODEL", help=RULES["model"].help, autocompletion=complete.models),
+    ] = None,
     host: Annotated[str | None, _flag("host")] = None,
     port: Annotated[str | None, _flag("port")] = None,
     ui: Annotated[bool | None, _flag("ui")] = None,
@@ -125,6 +128,7 @@ def keys(chosen: Settings) -> tuple[str, ...]:
 def prepare(chosen: Settings) -> "tuple[LocalModel, MemoryPlan]":
     """The model, pulled when it is missing, and the memory plan, printed. Raises what forbids to serve it."""
     from mashbox import capacity, catalog
+    from mashbox.cli.pull import shown
     from mashbox.facts import read_facts
     from mashbox.memory import available_memory
     from mashbox.pull import ensure
@@ -133,7 +137,8 @@ def prepare(chosen: Settings) -> "tuple[LocalModel, MemoryPlan]":
         raise UsageError(
             f"--device {chosen.device} is not supported in this version.", "Use cpu, or leave it out."
         )
-    model = ensure(chosen.model or catalog.load().starter)
+    with shown() as progress:
+        model = ensure(chosen.model or catalog.load().starter, progress)
     facts = read_facts(model.weights, model.format)
     available = available_memory()
     plan = capacity.choose(

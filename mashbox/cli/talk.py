@@ -11,7 +11,7 @@ from mashbox.cli import console, conversation
 from mashbox.cli.client import Call, Client, End, Model, Piece
 from mashbox.cli.conversation import Conversation
 from mashbox.cli.markdown import AnswerView
-from mashbox.errors import MashboxError, UsageError
+from mashbox.errors import MashboxError, RemoteError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,12 +43,18 @@ class Options:
 def pick_model(client: Client, wanted: str | None) -> Model | None:
     """The model to talk to: the wanted one, else the server's first; None if it lists none.
 
-    Raises RemoteError.
+    Raises RemoteError, also when the server lists others only.
     """
     models = client.models()
-    if wanted is None:
+    if wanted is None or not models:
         return models[0] if models else None
-    return next((model for model in models if model.id == wanted), Model(wanted))
+    for model in models:
+        if model.id == wanted:
+            return model
+    served = ", ".join(model.id for model in models[:5])
+    raise RemoteError(
+        f"The server at {client.url} has {served}, not {wanted}.", "Leave --model out, or stop it."
+    )
 
 
 class Talk:
@@ -94,6 +100,7 @@ class Talk:
         except MashboxError as problem:
             console.error(str(problem))
             self._note("The conversation is kept; /retry asks again.")
+        self._screen.print()
         if said:
             self._conversation.add(question, "".join(said))
             self._unanswered = None
@@ -106,9 +113,7 @@ class Talk:
             return
         try:
             command.action(self, rest.strip())
-        except MashboxError as problem:
-            console.error(str(problem))
-        except OSError as problem:
+        except (MashboxError, OSError) as problem:
             console.error(str(problem))
 
     def _help(self, _: str) -> None:
