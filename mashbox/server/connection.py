@@ -8,11 +8,10 @@ import array
 import asyncio
 import sys
 import uuid
-from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 if sys.platform != "win32":
     import fcntl
@@ -20,6 +19,9 @@ if sys.platform != "win32":
 
 BUFFER_BYTES = 16 * 1024
 """Asked of the kernel for a socket's send buffer (Linux doubles it) and of the transport."""
+
+MOST_PIPELINED = 8
+"""Requests that a client may send ahead on one connection."""
 
 CHECKS = 30
 """How often a connection is looked at within its limit."""
@@ -84,35 +86,55 @@ class StallWatch:
         self._timer = self._loop.call_later(self._limit_s / CHECKS, self._check)
 
 
-def connection_class(
-    stalled_reader_s: float, lost: Callable[[], None] | None = None
-) -> type[HttpToolsProtocol]:
-    """uvicorn's HTTP protocol with these habits; ``lost`` is called when a connection ends."""
+class Connection(HttpToolsProtocol):
+    """uvicorn's HTTP protocol with these habits. ``stalled_reader_s`` is set by :func:`connection_class`."""
 
-    class Connection(HttpToolsProtocol):
-        _watch: StallWatch | None = None
+    stalled_reader_s = 30.0
+    _watch: StallWatch | None = None
+    _answering: RequestResponseCycle | None = None
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            transport.set_write_buffer_limits(high=BUFFER_BYTES, low=BUFFER_BYTES // 4)
-            counting = CountingTransport(transport)
-            super().connection_made(cast("asyncio.Transport", counting))
-            self._watch = StallWatch(counting, stalled_reader_s)
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        transport.set_write_buffer_limits(high=BUFFER_BYTES, low=BUFFER_BYTES // 4)
+        counting = CountingTransport(transport)
+        super().connection_made(cast("asyncio.Transport", counting))
+        self._watch = StallWatch(counting, self.stalled_reader_s)
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            if self._watch is not None:
-                self._watch.stop()
-            super().connection_lost(exc)
-            if lost is not None:
-                lost()
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+        # uvicorn tells only the newest request of a connection, not the one being answered, when a
+        # client has sent the next one early.
+        cycle = self._answering
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        super().connection_lost(exc)
 
-        def send_400_response(self, msg: str) -> None:
-            error = {"message": msg, "type": "invalid_request_error", "param": None, "code": None}
-            body = msgspec.json.encode({"error": error})
-            self.transport.write(
-                b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
-                b"x-request-id: req_%s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
-                % (uuid.uuid4().hex.encode(), len(body), body)
-            )
-            self.transport.close()
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
 
-    return Connection
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        if not self.pipeline:
+            return
+        # uvicorn stops reading here, which would hide that the client has left.
+        if len(self.pipeline) > MOST_PIPELINED:
+            self.transport.abort()
+        else:
+            self.flow.resume_reading()
+
+    def send_400_response(self, msg: str) -> None:
+        error = {"message": msg, "type": "invalid_request_error", "param": None, "code": None}
+        body = msgspec.json.encode({"error": error})
+        self.transport.write(
+            b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
+            b"x-request-id: req_%s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
+            % (uuid.uuid4().hex.encode(), len(body), body)
+        )
+        self.transport.close()
+
+
+def connection_class(stalled_reader_s: float) -> type[Connection]:
+    """The protocol class that cuts clients which take nothing for so many seconds."""
+    return type("Connection", (Connection,), {"stalled_reader_s": stalled_reader_s})

@@ -32,6 +32,11 @@ class Place:
         self._started: float | None = None
         self._turn: asyncio.Future[None] | None = None
 
+    @property
+    def running(self) -> bool:
+        """Whether it was given a slot (and, while it is held, still has it)."""
+        return self._started is not None
+
     async def turn(self) -> float:
         """Wait for a slot; returns the seconds waited."""
         if self._started is None:

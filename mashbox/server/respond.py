@@ -140,6 +140,7 @@ class Respond:
 
     async def _work(self) -> None:
         service, request, box = self._service, self._request, self._box
+        finished = False
         try:
             prompt = await service.engine.encode(request)
             service.check_ready()
@@ -151,9 +152,10 @@ class Respond:
                     async for event in events:
                         box.put(event)
                         if isinstance(event, Finished):
+                            finished = True
                             self._log_finished(event)
-                            return
-            raise WorkerFault("The answer broke off before its end.")
+            if not finished:
+                raise WorkerFault("The answer broke off before its end.")
         except Exception as error:
             box.put(error)
 
@@ -171,19 +173,27 @@ class Respond:
         )
 
     async def _send_whole(self, send: Send) -> None:
-        events: list[Event] = []
-        while not (events and isinstance(events[-1], Finished)):
-            for item in await self._box.take():
-                if item is _Signal.GONE:
-                    return
-                if isinstance(item, Exception):
-                    raise item
-                if not isinstance(item, _Signal):
-                    events.append(item)
+        events = await self._all_events()
+        if events is None:
+            return
         body = self._answer.whole(events)
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def _all_events(self) -> list[Event] | None:
+        """Every event up to ``Finished``; None when the client has left."""
+        events: list[Event] = []
+        while True:
+            for item in await self._box.take():
+                if item is _Signal.GONE:
+                    return None
+                if isinstance(item, Exception):
+                    raise item
+                if not isinstance(item, _Signal):
+                    events.append(item)
+                    if isinstance(item, Finished):
+                        return events
 
     async def _send_stream(self, scope: Scope, send: Send) -> None:
         started = False

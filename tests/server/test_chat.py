@@ -9,7 +9,7 @@ import pytest
 from mashbox.engine.events import Thinking, ToolCall
 from mashbox.engine.request import Conversation
 from tests.server.live import Live, events_of, live
-from tests.server.scripted import ScriptedEngine
+from tests.server.scripted import Script, ScriptedEngine
 
 CHAT = "/v1/chat/completions"
 ASK = {"messages": [{"role": "user", "content": "hi"}]}
@@ -77,7 +77,7 @@ def test_usage_is_streamed_only_when_asked_for() -> None:
 
 
 def test_thinking_and_calls_in_both_modes() -> None:
-    script = [
+    script: Script = [
         Thinking("let me "),
         Thinking("see"),
         "so",
