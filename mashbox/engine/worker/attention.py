@@ -94,6 +94,8 @@ def slot_mask(
         raise UnsupportedModel("This model overlays its causal mask with another.")
     if local_size is None:
         return None
+    if local_size < 1:  # made by a model whose windows are switched off, and used by none of its layers
+        return torch.zeros(1, 1, 1, 0)
     at = [torch.tensor(position) for position in (local_size, 0, 1)]
     if bool(mask_function(0, 0, at[0], at[1])) or not bool(mask_function(0, 0, at[0], at[2])):
         raise UnsupportedModel("This model attends within fixed chunks of the context.")
@@ -129,6 +131,8 @@ def slot_attention(
     if not getattr(module, "is_causal", True):
         raise UnsupportedModel(f"{type(module).__name__} is not causal.")
     window = None if attention_mask is None else attention_mask.shape[-1]
+    if window == 0:
+        raise UnsupportedModel(f"{type(module).__name__} has a sliding window of no keys.")
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     attend = _Attend(scale, softcap, s_aux)
     one = query.shape[2] == 1
