@@ -12,6 +12,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 _AT = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?$", re.DOTALL)
 _MISSING = re.compile(r"^Object missing required field `(?P<name>[^`]+)`$")
 _GOT = re.compile(r"^Expected `(?P<want>[^`]+)`, got `(?P<got>[^`]+)`$")
+_VALUE = re.compile(r"^Invalid enum value (?P<value>.+)$", re.DOTALL)
 _BOUND = re.compile(r"^Expected `[a-z]+` (?P<bound>[<>]=? .+)$")
 _WORDS = {"int": "an integer", "float": "a number", "str": "a string", "bool": "true or false"} | {
     "array": "a list",
@@ -38,12 +39,13 @@ def _refusal(error: msgspec.ValidationError) -> InvalidRequest:
     if missing:
         return invalid(f"{path}.{missing['name']}".lstrip("."), "is missing.")
     field = path or "The body"
-    got = _GOT.match(what)
-    bound = _BOUND.match(what)
+    got, bound, value = _GOT.match(what), _BOUND.match(what), _VALUE.match(what)
     if got:
         sentence = f"must be {_worded(got['want'])}, not {_worded(got['got'])}."
     elif bound:
         sentence = f"must be {bound['bound']}."
+    elif value:
+        sentence = f"can't be {value['value']}."
     else:
         sentence = f"is not valid: {what}."
     return InvalidRequest(f"{field} {sentence}", param=path or None)

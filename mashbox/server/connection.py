@@ -23,6 +23,9 @@ BUFFER_BYTES = 16 * 1024
 MOST_PIPELINED = 8
 """Requests that a client may send ahead on one connection."""
 
+MOST_HEAD_BYTES = 64 * 1024
+"""The longest request line and headers together, counted in whole reads."""
+
 CHECKS = 30
 """How often a connection is looked at within its limit."""
 
@@ -92,6 +95,8 @@ class Connection(HttpToolsProtocol):
     stalled_reader_s = 30.0
     _watch: StallWatch | None = None
     _answering: RequestResponseCycle | None = None
+    _in_head = True
+    _head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         transport.set_write_buffer_limits(high=BUFFER_BYTES, low=BUFFER_BYTES // 4)
@@ -114,7 +119,20 @@ class Connection(HttpToolsProtocol):
         self._answering = cycle
         super()._start_asgi_task(cycle, app)
 
+    def data_received(self, data: bytes) -> None:
+        was_in_head = self._in_head
+        super().data_received(data)
+        if was_in_head and self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > MOST_HEAD_BYTES and not self.transport.is_closing():
+                self.send_400_response("The request's headers are too long.")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
+
     def on_headers_complete(self) -> None:
+        self._in_head, self._head_bytes = False, 0
         super().on_headers_complete()
         if not self.pipeline:
             return

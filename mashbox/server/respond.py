@@ -162,14 +162,14 @@ class Respond:
     def _log_finished(self, event: Finished) -> None:
         request, usage = self._request, event.usage
         log.info(
-            "%s finished (%s): %d prompt tokens (%d cached), %d new, seed %d, session %s",
+            "%s finished (%s): %d prompt tokens (%d cached), %d new, seed %d, session %.80r",
             request.id,
             event.reason,
             usage.prompt_tokens,
             usage.cached_tokens,
             usage.completion_tokens,
             request.sampling.seed,
-            request.session or "-",
+            request.session,
         )
 
     async def _send_whole(self, send: Send) -> None:

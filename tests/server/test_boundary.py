@@ -1,5 +1,6 @@
 """What is refused before any route runs, on every registered route."""
 
+import contextlib
 import json
 import socket
 from collections.abc import Iterator
@@ -341,6 +342,27 @@ def test_garbage_is_answered_in_json(server: Live) -> None:
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert b"x-request-id: req_" in answer
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["type"] == "invalid_request_error"
+
+
+def test_endless_headers_are_cut(server: Live) -> None:
+    with server.connect() as sock:
+        sock.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Long: ")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(1000):
+                sock.sendall(b"x" * 65536)
+            pytest.fail("64 MB of headers were taken")
+
+
+def test_several_requests_on_one_connection(server: Live) -> None:
+    one = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nX-Some: " + b"x" * 30_000 + b"\r\n"
+    with server.connect() as sock:
+        for _ in range(4):
+            sock.sendall(one + b"\r\n")
+            assert sock.recv(15) == b"HTTP/1.1 200 OK"
+            while b'"has_more":false}' not in sock.recv(65536):
+                pass
+        sock.sendall(one + b"\r\n" + one + b"Connection: close\r\n\r\n")
+        assert received(sock).count(b"HTTP/1.1 200 OK") == 2
 
 
 def received(sock: socket.socket) -> bytes:

@@ -189,7 +189,8 @@ def test_what_is_unset_or_unknown_is_accepted(running: Running) -> None:
     ]
     for fields in accepted:
         assert client.post(CHAT, json={"messages": [USER], **fields}).status_code == 200, fields
-    for fields in ({"logprobs": False}, {"prompt": ["hi"]}, {"suffix": "x"}):
+    plain: list[dict[str, Any]] = [{"logprobs": False}, {"prompt": ["hi"]}, {"suffix": "x"}]
+    for fields in plain:
         assert client.post(COMPLETIONS, json={"prompt": "hi", **fields}).status_code == 200, fields
 
 

@@ -3,7 +3,7 @@
 import secrets
 import uuid
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from litestar.types import Scope
@@ -37,7 +37,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     repetition_penalty: Annotated[float, msgspec.Meta(gt=0)] | None = 1.0
     frequency_penalty: Penalty | None = 0.0
     presence_penalty: Penalty | None = 0.0
-    n: int | None = None
+    n: Literal[1] | None = None
 
 
 def _or(value: float | None, default: float) -> float:
@@ -56,8 +56,6 @@ def sampling_of(fields: SamplingFields, seed: int) -> Sampling:
         raise invalid("top_p", "must be above 0 and at most 1.")
     if min_p >= 1:
         raise invalid("min_p", "must be at least 0 and below 1.")
-    if fields.n not in (None, 1):
-        raise invalid("n", "must be 1: one answer is given to a request.")
     return Sampling(
         temperature=_or(fields.temperature, 0.0),
         top_k=fields.top_k or 0,
