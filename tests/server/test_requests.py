@@ -176,7 +176,7 @@ def test_null_counts_as_absent_in_every_optional_field(running: Running) -> None
 
 def test_what_is_unset_or_unknown_is_accepted(running: Running) -> None:
     client = running[2]
-    accepted = [
+    accepted: list[dict[str, Any]] = [
         {"logprobs": False},
         {"n": 1},
         {"response_format": {"type": "text"}},
