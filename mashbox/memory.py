@@ -11,6 +11,9 @@ from mashbox.facts import ModelFacts
 RUNTIME_BYTES = 400 << 20
 """What the worker holds before any weight: the interpreter, torch and transformers (measured)."""
 
+_ATTENTION_BYTES = 128 << 20
+"""Masks and scores: attention reads long prompts in blocks, whose size is bounded."""
+
 _WIDE = 24
 """Rows as wide as the hidden size that a layer has alive at once while it reads a piece of a prompt."""
 
@@ -44,7 +47,6 @@ def plan_memory(
     same, if not given); ``chunk`` are the tokens of a prompt that are read at once.
     """
     per_weight = dtype_bytes if weight_bytes is None else weight_bytes
-    scores = facts.heads * chunk * ctx * dtype_bytes
     rows = chunk * facts.hidden * _WIDE * dtype_bytes
     logits = slots * facts.vocab * 4 * 4
     return MemoryPlan(
@@ -52,7 +54,7 @@ def plan_memory(
         slots=slots,
         weights=int(facts.parameters * per_weight),
         kv=slots * (ctx * facts.kv_bytes_per_token(dtype_bytes) + facts.state_bytes_per_slot()),
-        working=RUNTIME_BYTES + scores + rows + logits,
+        working=RUNTIME_BYTES + _ATTENTION_BYTES + rows + logits,
     )
 
 

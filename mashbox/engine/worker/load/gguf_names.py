@@ -104,9 +104,7 @@ def find_rule(rules: Rules, name: str) -> Rule | None:
     if match is None:
         return rules.get(name)
     rule = rules.get(f"{name[: match.start()]}#{name[match.end() :]}")
-    if rule is None:
-        return None
-    return Rule(tuple(source.replace("#", match[0], 1) for source in rule.sources), rule.places, rule.values)
+    return rule and rule.of_layer(match[0])
 
 
 HEAD = rename({".embed_tokens": "token_embd", ".norm": "output_norm", "lm_head": "output"})

@@ -67,8 +67,9 @@ def _qwen3_next(keys: Keys) -> tuple[str, Fields]:
 
 def _qwen35_fields(keys: Keys) -> Fields:
     fields = _fields(keys)
-    sections = [size for size in keys.raw("rope.dimension_sections") or [] if size]
-    fields["rope_parameters"] |= {"mrope_section": sections, "mrope_interleaved": True}
+    # Time, height, width, and a fourth that is always zero; of no effect on text alone.
+    sections = keys.wholes("rope.dimension_sections", 4)
+    fields["rope_parameters"] |= {"mrope_section": sections[:3], "mrope_interleaved": True}
     return fields
 
 
