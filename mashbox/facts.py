@@ -75,6 +75,8 @@ def gguf_facts(file: GGUFFile) -> ModelFacts:
         value_dim = keys.whole("attention.value_length_mla")
         kv_heads = [heads] * layers
     attending = keys.attending_layers()
+    # The last layers of some models read the keys and values of earlier ones.
+    holding = attending[: len(attending) - keys.whole("attention.shared_kv_layers", 0)]
     return ModelFacts(
         architecture=file.architecture,
         context_length=keys.whole("context_length"),
@@ -89,10 +91,20 @@ def gguf_facts(file: GGUFFile) -> ModelFacts:
         weight_file_bytes=file.file_bytes,
         bpw=file.bits_per_weight,
         quant=file.quant,
-        kv_numbers=sum(kv_heads[layer] for layer in attending) * (head_dim + value_dim),
+        kv_numbers=sum(
+            kv_heads[layer] * _head_numbers(keys, layer, head_dim + value_dim) for layer in holding
+        ),
         state_numbers=(layers - len(attending)) * _gguf_state(keys, hidden),
         sliding_window=keys.whole("attention.sliding_window", 0),
     )
+
+
+def _head_numbers(keys: Keys, layer: int, usual: int) -> int:
+    """Numbers in a head's key and value; layers with a sliding window may have a size of their own."""
+    sliding = keys.raw("attention.sliding_window_pattern")
+    if "attention.key_length_swa" in keys and isinstance(sliding, list) and sliding[layer]:
+        return keys.whole("attention.key_length_swa") + keys.whole("attention.value_length_swa")
+    return usual
 
 
 def _gguf_state(keys: Keys, hidden: int) -> int:

@@ -344,12 +344,12 @@ def _check_head(path: Path, head: mmap.mmap) -> None:
 
 
 def _what_it_is(head: bytes) -> str:
+    if head[8:9] == b"{":
+        return "a safetensors file"
     if head.lstrip()[:1] == b"<":
         return "a web page"
     if head.startswith(b"version https://git-lfs"):
         return "a Git LFS pointer"
     if head.startswith(b"PK\x03\x04"):
         return "a zip archive"
-    if head[8:9] == b"{":
-        return "a safetensors file"
     return f"starts with {head[:4]!r}"
