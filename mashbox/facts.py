@@ -102,7 +102,7 @@ def gguf_facts(file: GGUFFile) -> ModelFacts:
 def _head_numbers(keys: Keys, layer: int, usual: int) -> int:
     """Numbers in a head's key and value; layers with a sliding window may have a size of their own."""
     sliding = keys.raw("attention.sliding_window_pattern")
-    if "attention.key_length_swa" in keys and isinstance(sliding, list) and sliding[layer]:
+    if "attention.key_length_swa" in keys and isinstance(sliding, list) and any(sliding[layer : layer + 1]):
         return keys.whole("attention.key_length_swa") + keys.whole("attention.value_length_swa")
     return usual
 

@@ -11,6 +11,8 @@ import numpy as np
 from mashbox.errors import BadWeights
 from mashbox.gguf_file import GGUFFile
 
+_MAX_LAYERS = 4096
+
 
 class Keys:
     """The metadata of one file, read as numbers; a wrong or missing one raises BadWeights."""
@@ -87,7 +89,10 @@ class Keys:
     @property
     def layers(self) -> int:
         """Decoder layers, less those that only predict tokens ahead."""
-        return self.whole("block_count") - self.whole("nextn_predict_layers", 0)
+        layers = self.whole("block_count") - self.whole("nextn_predict_layers", 0)
+        if not 0 < layers <= _MAX_LAYERS:
+            self._bad("block_count", layers, "a number of layers")
+        return layers
 
     def attending_layers(self) -> list[int]:
         """Numbers of the layers with keys and values; the others keep a state of fixed size."""
