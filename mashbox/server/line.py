@@ -104,13 +104,13 @@ class WaitingLine:
         mine, all_ = len(self._queues.get(tenant, ())), self.waiting
         if all_ >= self.total:
             raise LineFull(
-                f"{all_} requests are waiting, the most this server lets wait.",
+                f"There are {all_} waiting requests, the most this server holds.",
                 self._retry_after(all_),
                 everyone=True,
             )
         if mine >= self.per_tenant:
             raise LineFull(
-                f"{mine} of your requests are waiting, the most this server lets one client have.",
+                f"You have {mine} waiting requests, the most this server lets one client have.",
                 self._retry_after(mine * len(self._queues)),
             )
 

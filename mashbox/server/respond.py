@@ -15,8 +15,8 @@ from typing import Protocol, cast
 from litestar.types import HTTPSendMessage, Receive, Scope, Send
 
 from mashbox.engine.events import Event, Finished
-from mashbox.engine.request import Request
-from mashbox.errors import WorkerFault
+from mashbox.engine.request import EncodedPrompt, Request
+from mashbox.errors import InvalidRequest, PromptTooLong, WorkerFault
 from mashbox.server import sse
 from mashbox.server.failure import Failure, failure_of, family_of
 from mashbox.server.service import Service
@@ -28,6 +28,8 @@ class Answer(Protocol):
     """A protocol's words for one request's events. One object a request; it may keep state."""
 
     keep_alive: bytes
+    prompt_field: str
+    """The body's field that holds the prompt, for refusals of the whole of it."""
 
     def opening(self) -> bytes:
         """What a stream begins with, before any output."""
@@ -142,7 +144,7 @@ class Respond:
         service, request, box = self._service, self._request, self._box
         finished = False
         try:
-            prompt = await service.engine.encode(request)
+            prompt = await self._encode()
             service.check_ready()
             with service.line.join(request.tenant) as place:
                 box.put(_Signal.ACCEPTED)
@@ -158,6 +160,16 @@ class Respond:
                 raise WorkerFault("The answer broke off before its end.")
         except Exception as error:
             box.put(error)
+
+    async def _encode(self) -> EncodedPrompt:
+        field = self._answer.prompt_field
+        try:
+            return await self._service.engine.encode(self._request)
+        except PromptTooLong as error:
+            error.param = field
+            raise
+        except RecursionError:
+            raise InvalidRequest(f"{field} is nested too deeply.", param=field) from None
 
     def _log_finished(self, event: Finished) -> None:
         request, usage = self._request, event.usage

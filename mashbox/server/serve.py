@@ -138,6 +138,8 @@ def build_server(
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        # Longer than clients keep idle connections, so that none is reused as it is being closed.
+        timeout_keep_alive=75,
         timeout_graceful_shutdown=math.ceil(settings.drain_s) + LAST_WORDS_S,
     )
     return Server(config, service_of(app), url_of(sock), on_listening)

@@ -54,10 +54,11 @@ class Live:
         sock.connect(("127.0.0.1", self.port))
         return sock
 
-    def post_raw(self, path: str, body: Any, sock: socket.socket) -> None:
+    def post_raw(self, path: str, body: Any, sock: socket.socket, *headers: str) -> None:
         """Send a POST and return without reading the answer."""
         raw = json.dumps(body).encode()
         head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nContent-Type: application/json\r\n"
+        head += "".join(f"{header}\r\n" for header in headers)
         sock.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(raw) + raw)
 
 

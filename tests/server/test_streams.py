@@ -8,6 +8,7 @@ import sys
 import time
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from mashbox.engine.events import Text, Thinking, ToolCall
 from mashbox.engine.request import EncodedPrompt, Request
 from mashbox.errors import EngineLoading, InvalidRequest, PromptTooLong, WorkerFault
 from tests.server.live import Live, events_of, eventually, live
-from tests.server.scripted import Hold, Script, ScriptedEngine, Step
+from tests.server.scripted import CARD, Hold, Script, ScriptedEngine, Step
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -28,6 +29,10 @@ BODIES: dict[str, dict[str, Any]] = {CHAT: ASK, COMPLETIONS: {"prompt": "hi"}}
 def idle(server: Live, engine: ScriptedEngine) -> bool:
     line = server.service.line
     return (line.running, line.waiting, engine.running, len(server.service._enders)) == (0, 0, 0, 0)
+
+
+def wait_for_waiting(server: Live, count: int) -> None:
+    eventually(lambda: server.service.line.waiting == count)
 
 
 # --- leaving ---------------------------------------------------------------------------------------
@@ -42,7 +47,7 @@ def test_a_client_that_leaves_while_answered_is_dropped(path: str, stream: bool)
         with server.connect() as sock:
             server.post_raw(path, {**BODIES[path], "stream": stream}, sock)
             assert hold.reached.wait(5)
-        eventually(lambda: idle(server, engine), within=1.0)
+        eventually(lambda: idle(server, engine), within=3.0)
         assert engine.cancelled == 1
 
 
@@ -58,7 +63,7 @@ def test_a_client_that_leaves_the_line_never_starts(stream: bool) -> None:
             with server.connect() as third:
                 server.post_raw(CHAT, {**ASK, "stream": stream}, third)
                 eventually(lambda: server.service.line.waiting == 1)
-            eventually(lambda: server.service.line.waiting == 0, within=1.0)
+            eventually(lambda: server.service.line.waiting == 0, within=3.0)
             hold.release()
             for sock in (first, second):
                 assert sock.recv(15) == b"HTTP/1.1 200 OK"
@@ -73,7 +78,7 @@ def test_a_client_that_leaves_while_its_prompt_is_encoded() -> None:
             server.post_raw(CHAT, ASK, sock)
             assert hold.reached.wait(5)
             assert len(server.service._enders) == 1
-        eventually(lambda: not server.service._enders, within=1.0)
+        eventually(lambda: not server.service._enders, within=3.0)
         hold.release()
         assert engine.requests == []
 
@@ -87,7 +92,7 @@ def test_a_client_that_leaves_with_a_second_request_on_its_way() -> None:
             assert hold.reached.wait(5)
             server.post_raw(CHAT, ASK, sock)
             time.sleep(0.05)
-        eventually(lambda: idle(server, engine), within=1.0)
+        eventually(lambda: idle(server, engine), within=3.0)
 
 
 def test_many_leaving_at_random_leave_nothing_behind() -> None:
@@ -141,14 +146,14 @@ def test_a_stall_of_few_bytes_is_noticed_too() -> None:
 
 def test_a_slow_reader_is_kept() -> None:
     engine = ScriptedEngine(["word " * 400] * 60)
-    with live(engine, stalled_reader_s=0.6) as server, server.connect(receive_buffer=4096) as sock:
+    with live(engine, stalled_reader_s=1.2) as server, server.connect(receive_buffer=4096) as sock:
         server.post_raw(CHAT, {**ASK, "stream": True}, sock)
         received = b""
         while not received.endswith(b"0\r\n\r\n"):
-            part = sock.recv(8192)
+            part = sock.recv(1500)
             assert part, "the server hung up"
             received += part
-            time.sleep(0.03)
+            time.sleep(0.02)
     assert received.count(b"word ") == 60 * 400
     assert engine.cancelled == 0
 
@@ -159,7 +164,7 @@ def test_a_slow_reader_is_kept() -> None:
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
 def test_streams_are_never_silent_for_long(path: str) -> None:
     with (
-        live(ScriptedEngine([0.5, "a", 0.3, "b"]), keep_alive_s=0.1) as server,
+        live(ScriptedEngine([1.0, "a", 1.0, "b"]), keep_alive_s=0.1) as server,
         server.client() as client,
         client.stream("POST", path, json={**BODIES[path], "stream": True}) as it,
     ):
@@ -167,7 +172,7 @@ def test_streams_are_never_silent_for_long(path: str) -> None:
         for part in it.iter_text():
             stamps.append(time.monotonic())
             text += part
-    assert max(b - a for a, b in itertools.pairwise(stamps)) < 0.3
+    assert max(b - a for a, b in itertools.pairwise(stamps)) < 0.8
     assert text.count(": keep-alive\n\n") >= 5
     assert events_of(text)[-1] == "[DONE]"
 
@@ -222,16 +227,44 @@ def test_a_prompt_that_can_not_be_encoded_is_refused_before_it_waits() -> None:
     def refuse(request: Request) -> EncodedPrompt:
         raise PromptTooLong(5000, 4096)
 
-    hold = Hold()
-    engine = ScriptedEngine([hold], encode=refuse)
-    with live(engine, waiting_per_tenant=0) as server, server.client() as client:
-        for stream in (True, False):
-            refused = client.post(CHAT, json={**ASK, "stream": stream})
+    with live(ScriptedEngine(encode=refuse)) as server, server.client() as client:
+        for path, stream in itertools.product(BODIES, (True, False)):
+            refused = client.post(path, json={**BODIES[path], "stream": stream})
             assert refused.status_code == 400
             error = refused.json()["error"]
             assert error["code"] == "context_length_exceeded"
+            assert error["param"] == ("messages" if path == CHAT else "prompt")
             assert "5000" in error["message"]
             assert "4096" in error["message"]
+
+
+def test_a_prompt_that_is_nested_too_deeply_is_the_clients_fault() -> None:
+    def sink(request: Request) -> EncodedPrompt:
+        return sink(request)
+
+    with live(ScriptedEngine(encode=sink)) as server, server.client() as client:
+        refused = client.post(CHAT, json=ASK)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "messages"
+
+
+def test_tenants_take_turns() -> None:
+    hold = Hold()
+    engine = ScriptedEngine([hold], card=msgspec.structs.replace(CARD, slots=1))
+    keys = ("a", "a", "a", "a", "b", "c", "b")
+    with live(engine, api_keys=("a", "b", "c")) as server:
+        socks = [server.connect() for _ in keys]
+        for i, (sock, key) in enumerate(zip(socks, keys, strict=True)):
+            server.post_raw(CHAT, ASK, sock, f"x-api-key: {key}")
+            eventually(lambda: engine.running == 1)
+            wait_for_waiting(server, i)
+        hold.release()
+        for sock in socks:
+            assert sock.recv(15) == b"HTTP/1.1 200 OK"
+            sock.close()
+    names = {request.tenant: None for request in engine.requests}
+    turns = "".join("abc"[list(names).index(request.tenant)] for request in engine.requests)
+    assert turns == "aabcaba"
 
 
 # --- failures --------------------------------------------------------------------------------------

@@ -120,25 +120,30 @@ class ChatAnswer:
     """Events in Chat Completions' words."""
 
     keep_alive = sse.KEEP_ALIVE
+    prompt_field = "messages"
 
     def __init__(self, request_id: str, model: str, *, include_usage: bool) -> None:
         self._id = request_id
-        self._head = {"id": request_id, "created": int(time.time()), "model": model}
+        self._created = int(time.time())
+        self._model = model
         self._include_usage = include_usage
         self._calls = 0
         # Most chunks differ in one string: what stands around it is encoded once.
-        frame = sse.json_bytes({**self._head, "object": "chat.completion.chunk"})[:-1]
+        frame = sse.json_bytes(self._head("chat.completion.chunk"))[:-1]
         before = b"data: " + frame + b',"choices":[{"index":0,"delta":{'
         self._content = before + b'"content":'
         self._reasoning = before + b'"reasoning_content":'
         self._after = b'},"finish_reason":null}]}\n\n'
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {"id": self._id, "object": kind, "created": self._created, "model": self._model}
 
     def _chunk(self, delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
         choices = [{"index": 0, "delta": delta, "finish_reason": finish}]
         return self._data(choices, **more)
 
     def _data(self, choices: list[dict[str, Any]], **more: Any) -> bytes:
-        return sse.data({**self._head, "object": "chat.completion.chunk", "choices": choices, **more})
+        return sse.data({**self._head("chat.completion.chunk"), "choices": choices, **more})
 
     def opening(self) -> bytes:
         return self._chunk({"role": "assistant", "content": ""})
@@ -177,8 +182,7 @@ class ChatAnswer:
             message["tool_calls"] = calls
         return sse.json_bytes(
             {
-                **self._head,
-                "object": "chat.completion",
+                **self._head("chat.completion"),
                 "choices": [{"index": 0, "message": message, "finish_reason": finished.reason}],
                 "usage": chat_usage_json(finished.usage),
                 "timings": timings_json(finished.usage, finished.timings),

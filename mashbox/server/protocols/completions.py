@@ -73,6 +73,7 @@ class CompletionAnswer:
     """Events in Completions' words. A plain prompt has no thinking of its own: it is text."""
 
     keep_alive = sse.KEEP_ALIVE
+    prompt_field = "prompt"
 
     def __init__(self, request_id: str, model: str, seed: int) -> None:
         self._id = request_id
