@@ -269,7 +269,12 @@ def _unknown(name: str) -> UnknownModel:
         )
     names = {*catalog.load().models, *(model.id for model in installed())}
     near = difflib.get_close_matches(name.lower(), sorted(names), n=3, cutoff=0.5)
-    hint = f"Did you mean {' or '.join(near)}?" if near else "See: mashbox pull --list"
+    *others, last = near or [""]
+    hint = (
+        f"Did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
+        if near
+        else "See: mashbox pull --list"
+    )
     return UnknownModel(f"There is no model {name!r}.", hint)
 
 

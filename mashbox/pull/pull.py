@@ -153,6 +153,8 @@ def _record(plan: Plan, base: Path, digests: Sequence[str], wanted: Name, progre
         if base == wanted.folder:
             _drop_unpromised(plan, base)
         raise
+    if base == wanted.folder:
+        _sweep(plan, base)
     files = [(base / file.path, digest) for file, digest in zip(plan.files, digests, strict=True)]
     return store.add(
         wanted, format=plan.format, weights=weights, files=files, tokenizer=tokenizer, source=plan.source
@@ -164,6 +166,14 @@ def _drop_unpromised(plan: Plan, folder: Path) -> None:
     for file in plan.files:
         if file.promise.sha256 is None and file.promise.git is None:
             (folder / file.path).unlink(missing_ok=True)
+
+
+def _sweep(plan: Plan, folder: Path) -> None:
+    """Delete what is not of this plan: shards of an older revision would be read with the new ones."""
+    keep = {folder / file.path for file in plan.files} | {folder / store.MANIFEST}
+    for path in folder.rglob("*"):
+        if path.is_file() and path not in keep and folder / store.TOKENIZER not in path.parents:
+            path.unlink()
 
 
 def _convert_tokenizer(gguf: Path, folder: Path) -> Path:

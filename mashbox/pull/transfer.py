@@ -18,7 +18,7 @@ import msgspec
 from mashbox.errors import NoNetwork, PullError
 from mashbox.pull.plan import Wanted
 from mashbox.pull.progress import Progress
-from mashbox.pull.verify import CHUNK, Digest, Promise, wrong
+from mashbox.pull.verify import Digest, Promise, wrong
 
 PAUSES_S: Sequence[float] = (0.5, 1, 2, 4)
 """Waits between tries that got no new byte; a try that got some starts the row anew."""
@@ -214,7 +214,8 @@ def _stream(http: httpx.Client, part: _Part, progress: Progress, explain: Explai
             raise httpx.RemoteProtocolError("the server has less than it sent before")
         raise_for(response, explain)
         _begin(response, part)
-        for chunk in response.iter_bytes(CHUNK):
+        # In pieces as they come: larger ones would lose what they had gathered when the line breaks.
+        for chunk in response.iter_bytes():
             part.write(chunk)
             progress.update(wanted.path, part.done, part.total)
             if promised is not None and part.done > promised:

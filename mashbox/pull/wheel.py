@@ -163,20 +163,22 @@ _NO_CONNECTION = re.compile(
 
 def _pip_error(requirement: str, said: str) -> PullError:
     """pip's output as one of our errors. Connection trouble first: pip then also finds no version."""
-    errors = [line for line in said.splitlines() if line.startswith("ERROR:")] or said.splitlines()[-1:]
-    detail = errors[-1].removeprefix("ERROR:").strip() if errors else "it said nothing"
+    lines = said.splitlines()
+    errors = [line for line in lines if line.startswith("ERROR:")] or lines[-1:] or ["it said nothing"]
+    detail = errors[-1].removeprefix("ERROR:").strip()
+    trouble = next((line for line in lines if _NO_CONNECTION.search(line)), None)
     if "No space left" in said:
         return NoSpace(f"pip could not fetch {requirement}: {detail}.", "Free some space and pull again.")
     if "DO NOT MATCH THE HASHES" in said:
         return WrongHash(f"{requirement}: the wheel is not the one that the index promised.", "Pull again.")
-    if _NO_CONNECTION.search(said):
+    if trouble is not None:
         return NoNetwork(
-            f"pip could not reach the package index for {requirement}: {detail}.",
+            f"pip could not reach the package index for {requirement}: {trouble.strip()[:300]}.",
             "Check the network, and `pip config list` for index and proxy; then pull again.",
         )
     if "No matching distribution" in said or "Could not find a version" in said:
         return NotFound(
-            f"The package index has no {requirement} for this machine.",
+            f"pip finds no {requirement}: its index lacks it, or did not answer.",
             "See which index pip uses: pip config list",
         )
     return PullError(f"pip could not fetch {requirement}: {detail}.", "Try it by hand: pip download")
