@@ -47,7 +47,7 @@ class ExactRunner:
         self._decoder: Any = module.base_model
         self._device = next(loaded.module.parameters()).device
         self.vocab_size = int(module.get_output_embeddings().weight.shape[0])
-        self._continues = architectures.continues(loaded.architecture)
+        self._continues = architectures.continues(str(loaded.config.model_type))
         latent = bool(getattr(loaded.config, "kv_lora_rank", None))
         self._cache = SlotCache(slots, ctx, gather=latent)
         self._try_out(loaded)
@@ -124,7 +124,7 @@ class ExactRunner:
         module: Any = loaded.module
         plain = module.config._attn_implementation
         module.set_attn_implementation(SLOT_ATTENTION)
-        name = loaded.architecture
+        name = str(loaded.config.model_type)
         step = self._forward_step([0], [0], 1)
         with torch.inference_mode(), self._forward(step):
             self._logits(torch.zeros(1, 1, dtype=torch.int64, device=self._device), step.at.unsqueeze(0))

@@ -7,36 +7,19 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from torch import nn
 
 from mashbox.engine.worker.architectures import PROVEN
 from mashbox.engine.worker.exact import ExactRunner
 from mashbox.engine.worker.load.model import LoadedModel, build_empty, fill
 from mashbox.errors import UnsupportedModel
 from tests.engine.worker.contract import CTX, SLOTS, RunnerContract, greedy, prompt, read, same_tokens
+from tests.engine.worker.oracle import generate
 from tests.engine.worker.tiny import SPECIAL, random_weights, tiny_config, tiny_model
 
 ENGINE = "exact"
 TOKENS = 16
 PROMPTS = [prompt(5), prompt(37), prompt(1), prompt(70)]
 PLACES = [4, 0, 5, 2]
-
-
-def generate(module: nn.Module, ids: Sequence[int], count: int) -> list[int]:
-    """What transformers makes of it by itself: greedy, its own attention and cache."""
-    model: Any = module
-    model.set_attn_implementation("sdpa" if model._supports_sdpa else "eager")
-    tokens = torch.tensor([list(ids)])
-    output = model.generate(
-        tokens,
-        attention_mask=torch.ones_like(tokens),
-        max_new_tokens=count,
-        min_new_tokens=count,
-        do_sample=False,
-        pad_token_id=0,
-        eos_token_id=None,
-    )
-    return output[0, len(ids) :].tolist()
 
 
 @functools.cache
