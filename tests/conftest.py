@@ -1,25 +1,51 @@
-"""Fixtures shared by all tests: the real models, found in the environment or pulled once."""
+"""Fixtures shared by all tests: the real models, pulled once into a folder of the checkout."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+MODEL_HOME = Path(__file__).parent.parent / ".test-models"
 
-def _real(variable: str, model: str) -> Path:
-    given = os.environ.get(variable)
-    if given:
-        return Path(given)
-    pytest.skip(f"{model}: set {variable}")
+
+@contextmanager
+def home(folder: Path) -> Iterator[None]:
+    """MASHBOX_HOME for the time of the block."""
+    before = os.environ.get("MASHBOX_HOME")
+    os.environ["MASHBOX_HOME"] = str(folder)
+    try:
+        yield
+    finally:
+        os.environ.pop("MASHBOX_HOME")
+        if before is not None:
+            os.environ["MASHBOX_HOME"] = before
+
+
+def _pulled(model: str) -> Path:
+    from mashbox.pull import Silent, ensure
+
+    with home(MODEL_HOME):
+        return ensure(model, Silent()).weights
+
+
+@pytest.fixture(scope="session")
+def model_home() -> Path:
+    """A MASHBOX_HOME in which the starter is pulled."""
+    _pulled("smollm2-135m")
+    return MODEL_HOME
 
 
 @pytest.fixture(scope="session")
 def starter_gguf() -> Path:
     """SmolLM2-135M-Instruct, Q4_1."""
-    return _real("MASHBOX_TEST_STARTER", "smollm2-135m")
+    given = os.environ.get("MASHBOX_TEST_STARTER")
+    return Path(given) if given else _pulled("smollm2-135m")
 
 
 @pytest.fixture(scope="session")
 def gemma_gguf() -> Path:
     """Gemma 3 270M base, Q4_K_M."""
-    return _real("MASHBOX_TEST_GEMMA", "gemma3-270m")
+    given = os.environ.get("MASHBOX_TEST_GEMMA")
+    return Path(given) if given else _pulled("gemma3-270m")

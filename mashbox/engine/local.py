@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -16,7 +17,7 @@ from mashbox.engine.events import Event, Finished, FinishReason, Text, Timings, 
 from mashbox.engine.prompt import encode
 from mashbox.engine.request import EncodedPrompt, Request
 from mashbox.engine.stops import StopFinder
-from mashbox.engine.supervisor import Supervisor
+from mashbox.engine.supervisor import WORKER_COMMAND, Supervisor
 from mashbox.engine.tokenizer import ModelTokenizer
 from mashbox.engine.wire import Cancel, Failed, Row, Start, Submit, Tokens
 from mashbox.errors import EngineError, PromptTooLong, WorkerFault
@@ -29,7 +30,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     ctx: int
     slots: int
-    engine: str = "auto"
+    engine: Literal["auto", "exact", "fast"] = "auto"
     weights: str = "auto"
     device: str = "cpu"
     threads: int = 0
@@ -65,7 +66,13 @@ class _Stream:
 class LocalEngine:
     """Implements :class:`mashbox.engine.engine.Engine` over a worker process."""
 
-    def __init__(self, model: LocalModel, facts: ModelFacts, settings: EngineSettings) -> None:
+    def __init__(
+        self,
+        model: LocalModel,
+        facts: ModelFacts,
+        settings: EngineSettings,
+        worker: tuple[str, ...] = WORKER_COMMAND,
+    ) -> None:
         self._tokenizer = ModelTokenizer.load(Path(model.tokenizer))
         self._facts = facts
         self._settings = settings
@@ -88,6 +95,7 @@ class LocalEngine:
             ),
             self._receive,
             self._worker_died,
+            worker,
         )
 
     @property
@@ -122,6 +130,10 @@ class LocalEngine:
 
     async def start(self) -> None:
         self._worker.start()
+
+    async def wait_ready(self) -> None:
+        """Returns when requests can run, or when loading failed for good (see ``failure``)."""
+        await self._worker.wait_ready()
 
     async def stop(self) -> None:
         self._fail_all("The server shuts down.")

@@ -26,6 +26,8 @@ from mashbox.errors import EngineLoading
 # Seconds before a restart: doubled at each death, set back once a worker has been ready for this long.
 FIRST_BACKOFF, LAST_BACKOFF, CALM = 0.5, 30.0, 60.0
 
+WORKER_COMMAND = (sys.executable, "-m", "mashbox.engine.worker.main")
+
 State = Literal["loading", "ok", "failed", "stopped"]
 
 
@@ -37,7 +39,7 @@ class Supervisor:
         start: Start,
         on_message: Callable[[Tokens | Failed], None],
         on_death: Callable[[str], None],
-        command: tuple[str, ...] = (sys.executable, "-m", "mashbox.engine.worker.main"),
+        command: tuple[str, ...] = WORKER_COMMAND,
     ) -> None:
         self._start = start
         self._on_message = on_message

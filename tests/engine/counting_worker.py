@@ -1,7 +1,7 @@
 """A real worker process over the counting runner: ``python -m tests.engine.counting_worker [fault]``.
 
-``fault`` is what the process does: ``model`` refuses the weights, ``die`` kills itself at the prompt token
-49, ``deaf`` ignores everything after it is ready.
+``fault`` is what the process does: ``model`` refuses the weights, ``die`` kills itself at a prompt that
+holds the token 49. Tokens below 94 are what it speaks: printable ASCII in the vocabulary of ``letters``.
 """
 
 import os
@@ -13,13 +13,14 @@ from collections.abc import Sequence
 import torch
 
 from mashbox.engine.wire import Start
-from mashbox.engine.worker.build import Built, Progress
 from mashbox.engine.worker.main import main
+from mashbox.engine.worker.runner import Built, Progress
 from mashbox.errors import BadWeights
 from tests.engine.worker.counting import CountingRunner
 
 FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
 DEADLY = 49
+VOCABULARY, SPEAKABLE = 300, 94
 
 
 class FaultyRunner(CountingRunner):
@@ -38,7 +39,8 @@ def build(start: Start, progress: Progress) -> tuple[CountingRunner, Built]:
     progress("reading the weights", 50, 100)
     if FAULT == "model":
         raise BadWeights("model.gguf is damaged.", "Pull it again.")
-    return FaultyRunner(slots=start.slots, ctx=start.ctx), Built("exact", "counting")
+    runner = FaultyRunner(slots=start.slots, ctx=start.ctx, vocab_size=VOCABULARY, speakable=SPEAKABLE)
+    return runner, Built("exact", "counting")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from mashbox.engine.request import Sampling
 from mashbox.engine.supervisor import Supervisor
 from mashbox.engine.wire import Cancel, Failed, Row, Start, Submit, Tokens, pack
 from mashbox.errors import EngineLoading
+from tests.engine.counting_worker import SPEAKABLE, VOCABULARY
 from tests.engine.worker.counting import CountingRunner
 
 START = Start(model="-", format="gguf", ctx=64, slots=2)
@@ -65,7 +66,9 @@ def test_a_request_goes_through_a_real_worker() -> None:
             assert w.supervisor.ready and w.supervisor.ready.architecture == "counting"
             w.supervisor.send(submit(1, [5, 6]))
             await w.until(lambda: any(row.finish for row in w.rows(1)))
-            assert [row.token for row in w.rows(1)] == CountingRunner().greedy([5, 6], 4)
+            assert [row.token for row in w.rows(1)] == CountingRunner(
+                vocab_size=VOCABULARY, speakable=SPEAKABLE
+            ).greedy([5, 6], 4)
             pid = w.supervisor.pid
         assert pid and not psutil.pid_exists(pid)
         assert w.supervisor.state == "stopped" and not w.deaths

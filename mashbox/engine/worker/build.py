@@ -1,9 +1,7 @@
 """From a ``Start`` message to a loaded, warmed-up runner."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
@@ -11,19 +9,10 @@ from mashbox.engine.wire import Start
 from mashbox.engine.worker.exact import ExactRunner
 from mashbox.engine.worker.load.gguf import load_gguf
 from mashbox.engine.worker.load.safetensors import load_safetensors
-from mashbox.engine.worker.runner import Runner
+from mashbox.engine.worker.runner import Built, Progress, Runner
 from mashbox.errors import UsageError
 
-Progress = Callable[[str, int, int], None]
-
 DTYPES = {"auto": torch.float32, "f32": torch.float32, "bf16": torch.bfloat16}
-
-
-class Built(NamedTuple):
-    """Which engine was chosen for which architecture."""
-
-    engine: str
-    architecture: str
 
 
 def build_runner(start: Start, progress: Progress) -> tuple[Runner, Built]:

@@ -4,10 +4,20 @@ The scheduler, the prefix cache and the fault handling know a model only through
 runner is held by the same contract tests, with the exact one (transformers' modules) as the oracle.
 """
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import torch
+
+Progress = Callable[[str, int, int], None]
+"""Told while a model loads: the stage in words, bytes done, bytes in all (0: unknown)."""
+
+
+class Built(NamedTuple):
+    """Which engine was chosen for which architecture."""
+
+    engine: str
+    architecture: str
 
 
 class Runner(Protocol):

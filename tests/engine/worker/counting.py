@@ -12,8 +12,11 @@ class CountingRunner:
     weight_bytes = 0
     kv_bytes = 0
 
-    def __init__(self, slots: int = 4, ctx: int = 64, vocab_size: int = 50) -> None:
+    def __init__(
+        self, slots: int = 4, ctx: int = 64, vocab_size: int = 50, speakable: int | None = None
+    ) -> None:
         self.slots, self.ctx, self.vocab_size = slots, ctx, vocab_size
+        self.speakable = vocab_size if speakable is None else speakable
         self.held: list[list[int]] = [[] for _ in range(slots)]
         self.prefills: list[int] = []
         self.decodes: list[int] = []
@@ -38,6 +41,7 @@ class CountingRunner:
 
     def logits(self, sequence: list[int]) -> torch.Tensor:
         row = torch.rand(self.vocab_size, generator=torch.Generator().manual_seed(hash(tuple(sequence))))
+        row[self.speakable :] = -torch.inf
         if self.broken_token in sequence:
             row[3] = torch.nan
         return row * 8

@@ -1,0 +1,228 @@
+"""The local engine over a real worker process that speaks printable characters."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mashbox.engine.engine import Engine
+from mashbox.engine.events import Event, Finished, Text
+from mashbox.engine.local import EngineSettings, LocalEngine
+from mashbox.engine.request import Conversation, EncodedPrompt, Request, Sampling
+from mashbox.errors import EngineLoading, InvalidRequest, PromptTooLong, WorkerFault
+from mashbox.facts import ModelFacts
+from mashbox.store import LocalModel
+from tests.engine.counting_worker import SPEAKABLE, VOCABULARY
+from tests.engine.letters import Letters
+from tests.engine.test_supervisor import command
+from tests.engine.worker.counting import CountingRunner
+
+FACTS = ModelFacts(
+    architecture="counting",
+    context_length=64,
+    layers=1,
+    hidden=1,
+    heads=1,
+    kv_heads=1,
+    head_dim=1,
+    value_head_dim=1,
+    vocab=VOCABULARY,
+    parameters=1,
+    weight_file_bytes=1,
+    bpw=8.0,
+    quant="F32",
+    kv_numbers=2,
+)
+TEMPLATE = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}assistant:"
+
+
+@asynccontextmanager
+async def engine(folder: Path, fault: str = "", slots: int = 2) -> AsyncIterator[LocalEngine]:
+    Letters().save(folder)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+    model = LocalModel(
+        id="letters",
+        format="gguf",
+        weights=folder / "x.gguf",
+        files=[],
+        tokenizer=folder,
+        spec=None,
+        source="-",
+    )
+    local = LocalEngine(model, FACTS, EngineSettings(ctx=64, slots=slots), command(fault))
+    await local.start()
+    try:
+        await asyncio.wait_for(local.wait_ready(), 60)
+        yield local
+    finally:
+        await local.stop()
+
+
+Body = Callable[[LocalEngine], Coroutine[Any, Any, None]]
+
+
+def run(folder: Path, body: Body, **options: Any) -> None:
+    """``body`` on an engine of its own."""
+
+    async def go() -> None:
+        async with engine(folder, **options) as local:
+            await body(local)
+
+    asyncio.run(go())
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Body], None]]:
+    """Runs bodies on one engine of two slots, which they leave as they found it."""
+    with asyncio.Runner() as runner:
+        held = engine(tmp_path_factory.mktemp("letters"))
+        local = runner.run(held.__aenter__())
+        yield lambda body: runner.run(body(local))
+        runner.run(held.__aexit__(None, None, None))
+
+
+async def collect(local: Engine, request: Request, prompt: EncodedPrompt | None = None) -> list[Event]:
+    return [event async for event in local.generate(request, prompt or await local.encode(request))]
+
+
+def text(events: list[Event]) -> str:
+    return "".join(event.text for event in events if isinstance(event, Text))
+
+
+def finished(events: list[Event]) -> Finished:
+    assert isinstance(events[-1], Finished)
+    assert not any(isinstance(event, Finished) for event in events[:-1])
+    return events[-1]
+
+
+def expected(prompt: str, count: int) -> str:
+    letters = Letters()
+    runner = CountingRunner(vocab_size=VOCABULARY, speakable=SPEAKABLE)
+    return letters.decode(runner.greedy(letters.encode(prompt), count))
+
+
+def test_an_answer_is_text_then_finished_with_true_counts(shared: Callable[[Body], None]) -> None:
+    async def body(local: LocalEngine) -> None:
+        events = await collect(local, Request(id="a", prompt="hello", max_tokens=6))
+        assert text(events) == expected("hello", 6)
+        end = finished(events)
+        assert end.reason == "length"
+        assert (end.usage.prompt_tokens, end.usage.completion_tokens) == (5, 6)
+        assert end.timings.prompt_ms > 0 and end.timings.predicted_ms > 0
+        assert local.status().state == "ok" and local.status().live_rows == 0
+
+    shared(body)
+
+
+def test_a_stop_string_ends_the_text_before_it_and_frees_the_slot(shared: Callable[[Body], None]) -> None:
+    async def body(local: LocalEngine) -> None:
+        whole = expected("hello", 30)
+        stop = whole[5:8]
+        events = await collect(local, Request(id="a", prompt="hello", max_tokens=40, stop=(stop,)))
+        assert text(events) == whole[: whole.index(stop)]
+        assert finished(events).reason == "stop" and finished(events).stop_sequence == stop
+        # Both slots are free again: two more run to their end.
+        others = [collect(local, Request(id=i, prompt=i, max_tokens=3)) for i in "xy"]
+        assert all(finished(events) for events in await asyncio.gather(*others))
+
+    shared(body)
+
+
+def test_without_a_limit_an_answer_ends_with_the_context(shared: Callable[[Body], None]) -> None:
+    async def body(local: LocalEngine) -> None:
+        end = finished(await collect(local, Request(id="a", prompt="hello")))
+        assert end.reason == "length" and end.usage.completion_tokens == 64 - 5
+        clamped = finished(await collect(local, Request(id="a", prompt="hello", max_tokens=32_000)))
+        assert clamped.usage.completion_tokens == 64 - 5
+
+    shared(body)
+
+
+def test_prompts_that_can_not_be_answered_are_refused(shared: Callable[[Body], None]) -> None:
+    async def body(local: LocalEngine) -> None:
+        with pytest.raises(PromptTooLong) as refusal:
+            await local.encode(Request(id="a", prompt="x" * 64))
+        assert "64" in str(refusal.value) and refusal.value.code == "context_length_exceeded"
+        assert (await local.encode(Request(id="a", prompt="x" * 63))).ids
+        with pytest.raises(InvalidRequest):
+            await local.encode(Request(id="a", prompt=""))
+        messages = [{"role": "user", "content": "hi"}]
+        prompt = await local.encode(Request(id="a", prompt=Conversation(messages=messages)))
+        assert prompt.ids == Letters().encode("user:hi;assistant:")
+
+    shared(body)
+
+
+def test_closing_the_events_cancels_the_request(tmp_path: Path) -> None:
+    async def body(local: LocalEngine) -> None:
+        request = Request(id="a", prompt="hello", max_tokens=50)
+        async with aclosing(local.generate(request, await local.encode(request))) as events:
+            async for _ in events:
+                break
+        assert local.status().live_rows == 0
+        for _ in range(2):
+            finished(await collect(local, Request(id="b", prompt="b", max_tokens=3)))
+
+    run(tmp_path, body, slots=1)
+
+
+def test_a_request_that_nobody_has_seen_runs_again_after_a_fault(tmp_path: Path) -> None:
+    async def body(local: LocalEngine) -> None:
+        request = Request(id="a", prompt="hello", max_tokens=4)
+        prompt = await local.encode(request)
+        pid = local.status().worker_pid
+        assert pid
+        os.kill(pid, signal.SIGSTOP)
+        task = asyncio.create_task(collect(local, request, prompt))
+        await asyncio.sleep(0.1)
+        os.kill(pid, signal.SIGKILL)
+        assert text(await task) == expected("hello", 4)
+        assert local.status().worker_restarts == 1
+
+    run(tmp_path, body)
+
+
+def test_a_fault_in_the_middle_of_an_answer_ends_it(tmp_path: Path) -> None:
+    async def body(local: LocalEngine) -> None:
+        request = Request(id="a", prompt="hello", max_tokens=50)
+        events = local.generate(request, await local.encode(request))
+        await anext(events)
+        pid = local.status().worker_pid
+        assert pid
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(WorkerFault):
+            async for _ in events:
+                pass
+        with pytest.raises(EngineLoading):
+            await collect(local, request)
+
+    run(tmp_path, body)
+
+
+def test_a_prompt_that_kills_the_worker_twice_is_given_up(tmp_path: Path) -> None:
+    async def body(local: LocalEngine) -> None:
+        deadly = EncodedPrompt(ids=[49])
+        with pytest.raises(WorkerFault):
+            await collect(local, Request(id="a", prompt="R", max_tokens=4), deadly)
+        assert local.status().worker_restarts == 2
+        await asyncio.wait_for(local.wait_ready(), 60)
+        assert finished(await collect(local, Request(id="b", prompt="b", max_tokens=3)))
+
+    run(tmp_path, body, fault="die")
+
+
+def test_a_seed_gives_the_same_text_alone_and_beside_others(shared: Callable[[Body], None]) -> None:
+    async def body(local: LocalEngine) -> None:
+        mine = Request(id="a", prompt="hello", max_tokens=20, sampling=Sampling(temperature=1.0, seed=42))
+        alone = text(await collect(local, mine))
+        noise = [Request(id=str(i), prompt="n", sampling=Sampling(temperature=2.0, seed=i)) for i in range(3)]
+        together = await asyncio.gather(collect(local, mine), *(collect(local, each) for each in noise))
+        assert text(together[0]) == alone
+
+    shared(body)
