@@ -1,6 +1,7 @@
 """Token ids to text, one token at a time."""
 
 import codecs
+from collections.abc import Iterable
 
 from mashbox.engine.tokenizer import ModelTokenizer
 
@@ -30,3 +31,9 @@ class Detokenizer:
             self._at_start = False
             return text.removeprefix(" ")
         return text
+
+
+def decode(tokenizer: ModelTokenizer, tokens: Iterable[int], *, markers: bool = False) -> str:
+    """The text of all tokens at once, as a :class:`Detokenizer` gives it."""
+    detokenizer = Detokenizer(tokenizer, markers=markers)
+    return "".join([detokenizer.push(token) for token in tokens])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mashbox.engine.pretokenizers import DEFAULT, GPT2_PATTERN, PreTokenizer, pretokenizer
-from mashbox.engine.vocab_facts import CHANNEL_ENDS, END_TEXTS, FIM_END_TEXTS, PLAIN_S_WITH
+from mashbox.engine.vocab_facts import CHANNEL_ENDS, END_TEXTS, FIM_END_TEXTS
 from mashbox.errors import BadWeights, UnsupportedModel
 from mashbox.gguf_file import GGUFFile
 
@@ -23,7 +23,6 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 
 _SPACE = "▁"
 _SENTENCEPIECE_SPECIALS = {"bos": 1, "eos": 2, "unknown": 0}
-_GPT2_SPECIALS = {"bos": 11, "eos": 11}
 _BYTE_LEVEL_DECODER = {
     "type": "ByteLevel",
     "add_prefix_space": False,
@@ -39,11 +38,16 @@ def write_tokenizer(gguf: Path, out: Path) -> None:
     Raises UnsupportedModel for a kind of vocabulary or a pre-tokenizer that is not known, BadWeights when
     the metadata lack the vocabulary or contradict themselves.
     """
-    vocabulary = GGUFVocabulary(GGUFFile(gguf).metadata)
+    write_from_metadata(GGUFFile(gguf).metadata, out)
+
+
+def write_from_metadata(metadata: Mapping[str, Any], out: Path) -> None:
+    """Like :func:`write_tokenizer`, from a file's metadata pairs."""
+    vocabulary = GGUFVocabulary(metadata)
     out.mkdir(parents=True, exist_ok=True)
     _write_json(out / "tokenizer.json", vocabulary.tokenizer())
     _write_json(out / "tokenizer_config.json", vocabulary.config())
-    _write_templates(vocabulary.metadata, out)
+    _write_templates(metadata, out)
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:
@@ -115,10 +119,7 @@ class GGUFVocabulary:
 
     def _special_ids(self) -> dict[str, int]:
         """Ids by role: bos, eos, unknown, padding, eot, eom, fim_pad ..."""
-        defaults = {"llama": _SENTENCEPIECE_SPECIALS, "gpt2": _GPT2_SPECIALS}.get(self.model, {})
-        if self._get("pre") in ("chatglm-bpe", "glm4", "glm5"):
-            defaults = {"eos": defaults["eos"]}
-        ids = dict(defaults)
+        ids = dict(_SENTENCEPIECE_SPECIALS) if self.model == "llama" else {}
         for role in ("bos", "eos", "unknown", "padding", "eot", "eom", "fim_pad", "fim_rep", "fim_sep"):
             value = self._get(f"{role}_token_id")
             if value is not None and 0 <= int(value) < len(self.tokens):
@@ -131,11 +132,11 @@ class GGUFVocabulary:
             if role not in self.special:
                 ends.update([self.ids[text] for text in texts if text in self.ids][:1])
         ends.update(self.ids[text] for text in END_TEXTS if text in self.ids)
+        if (strike := self.ids.get("</s>")) is not None and self.types[strike] == CONTROL:
+            ends.add(strike)
         named = {self.tokens[index] for index in ends}
         if any(others <= named for others in CHANNEL_ENDS):
             named.discard("<|end|>")
-        if named & PLAIN_S_WITH:
-            named.discard("</s>")
         return sorted(self.ids[text] for text in named)
 
     @property
@@ -175,7 +176,7 @@ class GGUFVocabulary:
             "padding": None,
             "added_tokens": self._added_tokens(),
             "normalizer": None if byte_level else self._spaces_normalizer(),
-            "pre_tokenizer": None if self.pre is None else _pre_tokenizer_json(self.pre),
+            "pre_tokenizer": None if self.pre is None else pre_tokenizer_json(self.pre),
             "post_processor": self._post_processor(),
             "decoder": _BYTE_LEVEL_DECODER if byte_level else self._spaces_decoder(),
             "model": {
@@ -278,7 +279,8 @@ def merges_from_scores(
     return merges
 
 
-def _pre_tokenizer_json(pre: PreTokenizer) -> dict[str, Any]:
+def pre_tokenizer_json(pre: PreTokenizer) -> dict[str, Any]:
+    """The ``pre_tokenizer`` of a ``tokenizer.json``."""
     patterns = list(pre.patterns)
     builtin = pre.byte_level and patterns[-1] == GPT2_PATTERN
     if builtin:

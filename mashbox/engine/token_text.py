@@ -12,7 +12,7 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>\Z")
 _SPACE = "▁"
 
 
-def _byte_letters() -> dict[str, int]:
+def byte_letters() -> dict[str, int]:
     """GPT-2's writing of bytes: printable ones as themselves, the others as the letters from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in set(printable)]
@@ -39,7 +39,7 @@ class TokenBytes:
             )
         self.adds_space = any(_takes_space_off(step) for step in steps)
         self._tokenizer = tokenizer
-        self._letters = _byte_letters()
+        self._letters = byte_letters()
         self._known = {index: text.encode("utf-8", "replace") for index, text in added.items()}
 
     def __getitem__(self, token: int) -> bytes:

@@ -7,8 +7,9 @@ piece of text may become one depends on who wrote it: see :meth:`ModelTokenizer.
 import json
 import secrets
 import threading
+from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from mashbox.errors import BadWeights, UnsupportedModel
 # A text that stands for "something came before": encoded behind it, a piece gets no start-of-text space.
 # No client can know and type it.
 _BEFORE = f"\ue00f{secrets.token_hex(16)}"
-_CACHE_MIN, _CACHE_MAX = 512, 8_000_000
+_CACHE_MIN, _CACHE_MAX = 512, 4_000_000
 
 
 class ModelTokenizer:
@@ -100,13 +101,6 @@ class ModelTokenizer:
         """The token's UTF-8 bytes (a marker's text); none for an id outside the vocabulary."""
         return self._bytes[token]
 
-    def decode(self, tokens: Iterable[int], *, markers: bool = False) -> str:
-        """The text of all tokens. Bytes that make no character become U+FFFD, a cut one at the end none."""
-        from mashbox.engine.detokenize import Detokenizer
-
-        detokenizer = Detokenizer(self, markers=markers)
-        return "".join([detokenizer.push(token) for token in tokens])
-
     def encode_text(self, text: str, *, specials: bool) -> list[int]:
         """Ids of a text. With ``specials``, of a raw prompt: markers typed in it are tokens, and it starts
         with BOS once where the model wants one. Without, of mere text."""
@@ -134,10 +128,11 @@ class ModelTokenizer:
         if len(text) < _CACHE_MIN:
             return self._encode_safely(text, first=first)
         key = (text, first)
-        ids = self._cache.get(key)
-        if ids is None:
-            ids = self._encode_safely(text, first=first)
-            self._cache.put(key, ids)
+        held = self._cache.get(key)
+        if held is not None:
+            return held.tolist()
+        ids = self._encode_safely(text, first=first)
+        self._cache.put(key, array("i", ids))
         return ids
 
     def _encode_safely(self, text: str, *, first: bool) -> list[int]:
@@ -168,7 +163,7 @@ class ModelTokenizer:
         named = self._config.get("generation_eos")
         ends = set(named) if isinstance(named, list) else {named}
         ends.add(self._id_of("eos_token"))
-        ends |= {index for index, text in self.markers.texts.items() if text in END_TEXTS}
+        ends |= {index for index, text in self.markers.texts.items() if text in (*END_TEXTS, "</s>")}
         if {"<|end|>", "<|return|>", "<|call|>"} <= set(self.markers.texts.values()):
             ends.discard(self._tokenizer.token_to_id("<|end|>"))
         return sorted(index for index in ends if index is not None)
@@ -183,16 +178,16 @@ class _PieceCache:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._held = 0
-        self._entries: OrderedDict[tuple[str, bool], list[int]] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, bool], array[int]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: tuple[str, bool]) -> list[int] | None:
+    def get(self, key: tuple[str, bool]) -> "array[int] | None":
         with self._lock:
             if key in self._entries:
                 self._entries.move_to_end(key)
             return self._entries.get(key)
 
-    def put(self, key: tuple[str, bool], ids: list[int]) -> None:
+    def put(self, key: tuple[str, bool], ids: "array[int]") -> None:
         with self._lock:
             if key in self._entries or len(key[0]) > self._limit:
                 return
@@ -269,4 +264,5 @@ def _state(part: Any) -> str:
 
 def _starts_with_bos(tokenizer: Tokenizer, config: dict[str, Any], bos_id: int) -> bool:
     ids = tokenizer.encode("", add_special_tokens=True).ids
-    return bool(config.get("add_bos_token")) or ids[:1] == [bos_id]
+    says = config.get("add_bos_token")
+    return says if isinstance(says, bool) else ids[:1] == [bos_id]

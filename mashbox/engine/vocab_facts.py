@@ -1,6 +1,7 @@
 """Which tokens end an answer or open a thought, told by their text: vocabularies don't say it themselves.
 
-The end-of-answer texts are those that llama.cpp goes by (``src/llama-vocab.cpp``, "special_eog_ids").
+The end-of-answer texts are those that llama.cpp goes by (``src/llama-vocab.cpp``, "special_eog_ids"), but
+for ``</s>``: where it isn't a control token it is HTML's mark for struck-out text, and ends no answer.
 """
 
 END_TEXTS = (
@@ -13,7 +14,6 @@ END_TEXTS = (
     "<|calls|>",
     "<end_of_turn>",
     "<|endoftext|>",
-    "</s>",
     "<|eom_id|>",
     "<EOT>",
     "_<EOT>",
@@ -43,9 +43,6 @@ CHANNEL_ENDS = (
     frozenset({"<|call|>", "<|flush|>", "<|end|>"}),
     frozenset({"<|calls|>", "<|flush|>", "<|end|>"}),
 )
-
-# Beside one of these, </s> is an ordinary token.
-PLAIN_S_WITH = frozenset({"<|tool_response>", "<|plamo:eos|>"})
 
 # What opens a thought at the end of a prompt.
 THOUGHT_OPENERS = (
