@@ -17,7 +17,10 @@ Finish = Literal["stop", "length", "cancelled"]
 
 
 class Start(msgspec.Struct, tag=True, frozen=True, kw_only=True):
-    """What the worker serves and how. ``model`` is a weights file or folder, see ``load.open_model``."""
+    """What the worker serves and how. ``model`` is a weights file or folder, see ``load.open_model``.
+
+    ``tokenizer`` is the folder of its ``tokenizer.json``, without which no request can be guided.
+    """
 
     model: str
     format: Literal["gguf", "safetensors"]
@@ -27,10 +30,14 @@ class Start(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     weights: str = "auto"
     device: str = "cpu"
     threads: int = 0
+    tokenizer: str = ""
 
 
 class Submit(msgspec.Struct, tag=True, frozen=True, kw_only=True):
-    """Read ``ids`` (at least one), then produce up to ``max_tokens`` tokens or until one of ``end_ids``."""
+    """Read ``ids`` (at least one), then produce up to ``max_tokens`` tokens or until one of ``end_ids``.
+
+    ``grammar``, where there is one, is what the new tokens are held to, see :mod:`mashbox.engine.grammar`.
+    """
 
     id: int
     ids: list[int]
@@ -39,6 +46,7 @@ class Submit(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     sampling: Sampling
     session: str | None = None
     tenant: str = ""
+    grammar: str | None = None
 
 
 class Cancel(msgspec.Struct, tag=True, frozen=True):

@@ -30,8 +30,7 @@ from mashbox.engine.wire import (
 from mashbox.errors import DoesNotFit, MashboxError
 
 if TYPE_CHECKING:
-    from mashbox.engine.worker.build import Built, Progress
-    from mashbox.engine.worker.runner import Runner
+    from mashbox.engine.worker.runner import Built, Progress, Runner
     from mashbox.engine.worker.scheduler import Scheduler
 
 Send = Callable[[Up], None]
@@ -90,12 +89,13 @@ def _listen(source: BinaryIO, inbox: "queue.SimpleQueue[Down]") -> None:
 def _serve(start: Start, inbox: "queue.SimpleQueue[Down]", send: Send, build: Build | None) -> None:
     send(Loading(stage="starting"))
     # Imported here: torch takes seconds, and the server should hear from the worker before.
-    if build is None:
-        from mashbox.engine.worker.build import build_runner as build
+    from mashbox.engine.worker.guide import Guides
     from mashbox.engine.worker.scheduler import Scheduler
 
-    runner, built = build(start, _throttled(send))
-    scheduler = Scheduler(runner)
+    guides = Guides(start.tokenizer)
+    runner, built = (build or _builder())(start, _throttled(send))
+    guides.wait()
+    scheduler = Scheduler(runner, guides)
     send(
         Ready(
             engine=built.engine,
@@ -114,6 +114,12 @@ def _serve(start: Start, inbox: "queue.SimpleQueue[Down]", send: Send, build: Bu
                 return
         for message in scheduler.step():
             send(message)
+
+
+def _builder() -> Build:
+    from mashbox.engine.worker.build import build_runner
+
+    return build_runner
 
 
 def _take(message: Down, scheduler: "Scheduler") -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 
 from mashbox.engine.request import Sampling
+from mashbox.engine.worker.guide import Guide
 
 _MASK = (1 << 64) - 1
 # How many of the most likely tokens are looked at before a whole sort is paid for.
@@ -33,10 +34,17 @@ def _mix(value: int) -> int:
 
 
 class RowSampler:
-    """One request's way from logits to tokens: parameters, and counts where a penalty needs them."""
+    """One request's way from logits to tokens: parameters, and counts where a penalty needs them.
 
-    def __init__(self, sampling: Sampling, prompt: Sequence[int], vocab_size: int) -> None:
+    A ``guide`` forbids tokens after the penalties and before all else, so that none of them can be drawn,
+    greedily or not, and the cuts of top_k, top_p and min_p are made among the allowed ones.
+    """
+
+    def __init__(
+        self, sampling: Sampling, prompt: Sequence[int], vocab_size: int, guide: Guide | None = None
+    ) -> None:
         self.sampling = sampling
+        self.guide = guide
         self.position = 0
         self._seen: torch.Tensor | None = None
         self._counts: torch.Tensor | None = None
@@ -53,6 +61,17 @@ class RowSampler:
     @property
     def penalised(self) -> bool:
         return self._seen is not None or self._counts is not None
+
+    @property
+    def alters(self) -> bool:
+        """Whether the row's logits are changed before anything is drawn."""
+        return self.penalised or self.guide is not None
+
+    def alter(self, row: torch.Tensor) -> torch.Tensor:
+        """``row`` (float32 [vocab_size]) after penalties and guide; NaN throughout if the guide fails."""
+        if self.penalised:
+            row = self.penalise(row)
+        return self.guide.mask(row) if self.guide else row
 
     def next_uniform(self) -> float:
         return uniform(self.sampling.seed, self.position)
@@ -75,6 +94,8 @@ class RowSampler:
     def accept(self, token: int) -> None:
         """Note that ``token`` was produced."""
         self.position += 1
+        if self.guide:
+            self.guide.accept(token)
         if self._seen is not None:
             self._seen[token] = True
         if self._counts is not None:
@@ -86,9 +107,9 @@ def sample(logits: torch.Tensor, rows: Sequence[RowSampler]) -> list[int | None]
 
     The rows' samplers take note of their tokens.
     """
-    if any(row.penalised for row in rows):
+    if any(row.alters for row in rows):
         logits = torch.stack(
-            [row.penalise(line) if row.penalised else line for row, line in zip(rows, logits, strict=True)]
+            [row.alter(line) if row.alters else line for row, line in zip(rows, logits, strict=True)]
         )
     best = logits.argmax(dim=-1)
     # argmax gives NaN the first place, so one look per row finds it.

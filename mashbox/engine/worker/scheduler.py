@@ -7,6 +7,7 @@ tokens at once. Knows token ids only.
 from collections import deque
 
 from mashbox.engine.wire import Failed, Finish, Row, Submit, Tokens
+from mashbox.engine.worker.guide import Guide, GuideError, Guides
 from mashbox.engine.worker.runner import Runner
 from mashbox.engine.worker.sampler import RowSampler, sample
 
@@ -19,13 +20,13 @@ PIECE_SHARED = 128
 class Live:
     """One request in a slot, from its first prompt piece to its last token."""
 
-    def __init__(self, submit: Submit, slot: int, vocab_size: int) -> None:
+    def __init__(self, submit: Submit, slot: int, vocab_size: int, guide: Guide | None = None) -> None:
         self.id = submit.id
         self.ids = submit.ids
         self.slot = slot
         self.max_tokens = submit.max_tokens
         self.end_ids = frozenset(submit.end_ids)
-        self.sampler = RowSampler(submit.sampling, submit.ids, vocab_size)
+        self.sampler = RowSampler(submit.sampling, submit.ids, vocab_size, guide)
         self.read = 0
         self.produced = 0
         self.last_token = -1
@@ -38,16 +39,27 @@ class Live:
         """Take a new token; the reason if the request ends with it."""
         self.produced += 1
         self.last_token = token
-        if token in self.end_ids:
+        guide = self.sampler.guide
+        if token in self.end_ids or (guide and guide.over and not self.end_ids):
             return "stop"
         return "length" if self.produced >= self.max_tokens else None
 
+    def failure(self) -> Failed:
+        """Why no token could be drawn."""
+        if self.sampler.guide and self.sampler.guide.problem:
+            return Failed(id=self.id, kind="request", message=self.sampler.guide.problem)
+        return Failed(id=self.id, kind="device", message="The model produced NaN instead of logits.")
+
 
 class Scheduler:
-    """Owns the slots of one runner. Every submit ends in one terminal row or failure."""
+    """Owns the slots of one runner. Every submit ends in one terminal row or failure.
 
-    def __init__(self, runner: Runner) -> None:
+    ``guides`` None: requests with a grammar are refused.
+    """
+
+    def __init__(self, runner: Runner, guides: Guides | None = None) -> None:
         self._runner = runner
+        self._guides = guides or Guides("")
         self._free = deque(range(runner.slots))
         self._waiting: deque[Submit] = deque()
         self._reading: deque[Live] = deque()
@@ -105,9 +117,17 @@ class Scheduler:
 
     def _admit(self) -> None:
         while self._waiting and self._free:
+            submit = self._waiting.popleft()
+            guide = None
+            if submit.grammar is not None:
+                try:
+                    guide = self._guides.guide(submit.grammar, submit.end_ids)
+                except GuideError as error:
+                    self._failed.append(Failed(id=submit.id, kind="request", message=str(error)))
+                    continue
             slot = self._free.popleft()
             self._runner.reset(slot)
-            self._reading.append(Live(self._waiting.popleft(), slot, self._runner.vocab_size))
+            self._reading.append(Live(submit, slot, self._runner.vocab_size, guide))
 
     def _read_piece(self, sequence: Live, size: int) -> None:
         piece = sequence.ids[sequence.read : sequence.read + size]
@@ -128,9 +148,7 @@ class Scheduler:
 
     def _take(self, sequence: Live, token: int | None) -> None:
         if token is None:
-            self._failed.append(
-                Failed(id=sequence.id, kind="device", message="The model produced NaN instead of logits.")
-            )
+            self._failed.append(sequence.failure())
             self._release(sequence)
             return
         finish = sequence.finish_with(token)

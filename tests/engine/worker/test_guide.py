@@ -1,0 +1,279 @@
+"""Guided rows: only what the grammar allows is drawn, whatever the logits say; other rows don't notice."""
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import torch
+
+from mashbox.engine.detokenize import decode
+from mashbox.engine.gguf_tokenizer import write_tokenizer
+from mashbox.engine.grammar import forced_call
+from mashbox.engine.prompt import encode
+from mashbox.engine.request import Conversation, Sampling
+from mashbox.engine.tokenizer import ModelTokenizer
+from mashbox.engine.wire import Failed, Row, Submit
+from mashbox.engine.worker.exact import ExactRunner
+from mashbox.engine.worker.guide import Guide, GuideError, Guides
+from mashbox.engine.worker.load.gguf import load_gguf
+from mashbox.engine.worker.sampler import RowSampler, sample
+from mashbox.engine.worker.scheduler import Scheduler
+from tests.engine.letters import Letters
+from tests.engine.worker.counting import CountingRunner
+
+LETTERS = Letters(["<call>"])
+ONE_OF_TWO = 'start: "yes" | "yo"'
+
+
+@pytest.fixture(scope="module")
+def guides(tmp_path_factory: pytest.TempPathFactory) -> Guides:
+    return Guides(str(LETTERS.save(tmp_path_factory.mktemp("letters"))))
+
+
+def allowed(guide: Guide, size: int = LETTERS.size) -> set[int]:
+    return set(torch.isfinite(guide.mask(torch.zeros(size))).nonzero()[:, 0].tolist())
+
+
+def ids(text: str) -> list[int]:
+    return LETTERS.encode(text)
+
+
+def test_a_mask_allows_what_may_come_next_and_then_only_the_ends(guides: Guides) -> None:
+    ends = {LETTERS.end, *ids("~")}
+    guide = guides.guide(ONE_OF_TWO, ends)
+    assert allowed(guide) == set(ids("y"))
+    guide.accept(ids("y")[0])
+    assert allowed(guide) == set(ids("eo"))
+    guide.accept(ids("o")[0])
+    assert allowed(guide) == ends
+    assert guide.over
+
+
+def test_an_end_that_the_grammar_itself_writes(guides: Guides) -> None:
+    call = LETTERS.markers["<call>"]
+    guide = guides.guide(f'start: "a" <[{call}]>', [call, LETTERS.end])
+    guide.accept(ids("a")[0])
+    assert allowed(guide) == {call}
+    guide.accept(call)
+    assert guide.over
+
+
+def test_logits_of_allowed_tokens_stay_and_nan_stays_nan(guides: Guides) -> None:
+    row = torch.arange(LETTERS.size, dtype=torch.float32)
+    row[0] = torch.nan
+    masked = guides.guide(ONE_OF_TWO, [LETTERS.end]).mask(row)
+    (y,) = ids("y")
+    assert masked[y] == y and masked[0].isnan() and masked[y + 1] == -torch.inf
+    assert row[y + 1] == y + 1, "the row itself is left alone"
+
+
+@pytest.mark.parametrize("size", [LETTERS.size + 70, 90])
+def test_rows_longer_and_shorter_than_the_vocabulary(guides: Guides, size: int) -> None:
+    """Models have padding behind the vocabulary, and a few have fewer rows than tokens."""
+    assert allowed(guides.guide("start: /[a-z]/", [LETTERS.end]), size) == set(
+        ids("abcdefghijklmnopqrstuvwxyz")
+    )
+
+
+@pytest.mark.parametrize("temperature", [0.0, 5.0])
+def test_no_penalty_and_no_draw_gets_around_a_guide(guides: Guides, temperature: float) -> None:
+    sampling = Sampling(
+        temperature=temperature, frequency_penalty=2.0, repetition_penalty=3.0, top_k=40, seed=3
+    )
+    guide = guides.guide("start: /a{50}/", [LETTERS.end])
+    row = RowSampler(sampling, ids("prompt"), LETTERS.size, guide)
+    logits = torch.rand(LETTERS.size, generator=torch.Generator().manual_seed(1)) * 30
+    (a,) = ids("a")
+    assert [sample(logits[None], [row])[0] for _ in range(51)] == [a] * 50 + [LETTERS.end]
+
+
+@pytest.mark.parametrize(
+    ("grammar", "says"),
+    [
+        ("start: other", "other"),
+        ('start: %json {"not": {}}', "not"),
+        ("start: <[99999]>", "99999"),
+    ],
+)
+def test_grammars_that_can_not_be_used(guides: Guides, grammar: str, says: str) -> None:
+    with pytest.raises(GuideError, match=says):
+        guides.guide(grammar, [LETTERS.end])
+
+
+def test_vocabularies_that_can_not_be_used(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(
+        '{"version": "1.0", "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}'
+    )
+    for folder, says in (("", "without its tokenizer"), (str(tmp_path), "decoder"), ("/nowhere", "nowhere")):
+        with pytest.raises(GuideError, match=says):
+            Guides(folder).guide(ONE_OF_TWO, [0])
+
+
+def run(scheduler: Scheduler, submits: list[Submit]) -> dict[int, list[Row | Failed]]:
+    """Everything that the scheduler says of each submit."""
+    heard: dict[int, list[Row | Failed]] = {submit.id: [] for submit in submits}
+    for submit in submits:
+        scheduler.submit(submit)
+    for _ in range(2000):
+        for message in scheduler.step():
+            for part in [message] if isinstance(message, Failed) else message.rows:
+                assert part.id is not None
+                heard[part.id].append(part)
+        if scheduler.idle:
+            return heard
+    raise AssertionError("the scheduler never came to rest")
+
+
+def submit(
+    number: int, *, grammar: str | None = None, max_tokens: int = 30, end_ids: list[int] | None = None
+) -> Submit:
+    ends = [LETTERS.end] if end_ids is None else end_ids
+    sampling = Sampling(temperature=1.0, seed=number)
+    return Submit(
+        id=number, ids=[number], max_tokens=max_tokens, end_ids=ends, sampling=sampling, grammar=grammar
+    )
+
+
+def words(heard: list[Row | Failed]) -> tuple[str, str | None]:
+    rows = [row for row in heard if isinstance(row, Row)]
+    assert len(rows) == len(heard)
+    tokens = [row.token for row in rows if row.token is not None and row.token != LETTERS.end]
+    return LETTERS.decode(tokens), rows[-1].finish
+
+
+def test_guided_and_free_rows_run_together_and_do_not_change_each_other(guides: Guides) -> None:
+    def scheduler() -> Scheduler:
+        return Scheduler(CountingRunner(slots=4, ctx=64, vocab_size=LETTERS.size), guides)
+
+    guided = [submit(n, grammar='start: "<" /[a-z]{3}/ ("+" | "-"){4} ">"') for n in (1, 2)]
+    free = [submit(n) for n in (3, 4)]
+    together = run(scheduler(), [guided[0], free[0], guided[1], free[1]])
+    for one in (*guided, *free):
+        assert run(scheduler(), [one])[one.id] == together[one.id]
+    for number in (1, 2):
+        text, finish = words(together[number])
+        assert len(text) == 9 and text[0] + text[-1] == "<>" and finish == "stop"
+    assert words(together[1]) != words(together[2])
+
+
+def test_a_grammar_cut_short_ends_with_length(guides: Guides) -> None:
+    scheduler = Scheduler(CountingRunner(ctx=64, vocab_size=LETTERS.size), guides)
+    heard = run(scheduler, [submit(1, grammar='start: "abcdef"', max_tokens=3)])
+    assert words(heard[1]) == ("abc", "length")
+
+
+def test_without_end_tokens_the_end_of_the_grammar_is_the_end(guides: Guides) -> None:
+    scheduler = Scheduler(CountingRunner(ctx=64, vocab_size=LETTERS.size), guides)
+    assert words(run(scheduler, [submit(1, grammar='start: "abc"', end_ids=[])])[1]) == ("abc", "stop")
+
+
+def test_a_refused_grammar_fails_its_own_request_only(guides: Guides) -> None:
+    scheduler = Scheduler(CountingRunner(slots=1, ctx=64, vocab_size=LETTERS.size), guides)
+    heard = run(scheduler, [submit(1, grammar="start: other"), submit(2, grammar='start: "ok"')])
+    (failed,) = heard[1]
+    assert isinstance(failed, Failed) and failed.kind == "request" and "other" in failed.message
+    assert words(heard[2]) == ("ok", "stop")
+    assert isinstance(run(Scheduler(CountingRunner()), [submit(3, grammar=ONE_OF_TWO)])[3][0], Failed)
+
+
+def test_a_grammar_that_turns_out_too_costly_fails_its_request_only(guides: Guides) -> None:
+    """The library finds out as it goes, and stops at a bound instead of holding all rows up."""
+    scheduler = Scheduler(CountingRunner(ctx=400, vocab_size=LETTERS.size), guides)
+    costly = 'start: %json {"type": "string", "pattern": "(.*[^a].{2000}){50}"}'
+    heard = run(scheduler, [submit(1, grammar=costly, max_tokens=390), submit(2, grammar='start: "abc"')])
+    failed = heard[1][-1]
+    assert isinstance(failed, Failed) and failed.kind == "request" and "too many" in failed.message
+    assert words(heard[2]) == ("abc", "stop")
+
+
+BOOKING: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "guest": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "maxLength": 12},
+                "age": {"type": "integer", "maximum": 120},
+            },
+            "required": ["name", "age"],
+        },
+        "room": {"enum": ["single", "double", "suite"]},
+        "nights": {"type": "integer", "minimum": 1, "maximum": 30},
+    },
+    "required": ["guest", "room", "nights"],
+}
+TOOLS = [
+    {"type": "function", "function": {"name": "book", "description": "Book a room.", "parameters": BOOKING}}
+]
+HEAD, TAIL = '<tool_call>\n{"name": "book", "arguments": ', "}\n</tool_call>"
+
+
+class Starter:
+    """The real starter model with guides."""
+
+    def __init__(self, gguf: Path, folder: Path) -> None:
+        write_tokenizer(gguf, folder)
+        self.tokenizer = ModelTokenizer.load(folder)
+        # Rows of one token: more threads only wait for each other.
+        torch.set_num_threads(1)
+        self.runner = ExactRunner(load_gguf(gguf, torch.float32, lambda *_: None), slots=4, ctx=256)
+        self.guides = Guides(str(folder))
+        self.markers = {text: index for index, text in self.tokenizer.markers.texts.items()}
+        self._numbers: Iterator[int] = iter(range(1, 1000))
+
+    def ask(self, sampling: list[Sampling], max_tokens: int = 80) -> list[tuple[str, str | None]]:
+        """Text and finish of one forced call per sampling, all in one batch."""
+        talk = Conversation(
+            messages=[{"role": "user", "content": "Book a double room for Ann, 31, three nights."}]
+        )
+        prompt = encode(self.tokenizer, talk)
+        grammar = forced_call(TOOLS, "book", format="hermes", markers=self.markers)
+        submits = [
+            Submit(
+                id=number,
+                ids=prompt.ids,
+                max_tokens=max_tokens,
+                end_ids=sorted(self.tokenizer.end_ids),
+                sampling=one,
+                grammar=grammar,
+            )
+            for number, one in zip(islice(self._numbers, len(sampling)), sampling, strict=True)
+        ]
+        heard = run(Scheduler(self.runner, self.guides), submits)
+        return [self._words(heard[one.id]) for one in submits]
+
+    def _words(self, heard: list[Row | Failed]) -> tuple[str, str | None]:
+        rows = [row for row in heard if isinstance(row, Row)]
+        assert len(rows) == len(heard), heard
+        tokens = [
+            row.token for row in rows if row.token is not None and row.token not in self.tokenizer.end_ids
+        ]
+        return decode(self.tokenizer, tokens, markers=True), rows[-1].finish
+
+
+@pytest.fixture(scope="module")
+def starter(starter_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Starter:
+    return Starter(starter_gguf, tmp_path_factory.mktemp("starter"))
+
+
+@pytest.mark.real
+def test_the_starter_is_held_to_a_schema_at_any_temperature(starter: Starter) -> None:
+    samplings = [Sampling(), *(Sampling(temperature=1.0, seed=seed) for seed in range(2))]
+    answers = starter.ask(samplings)
+    for text, finish in answers:
+        assert finish == "stop", text
+        assert text.startswith(HEAD) and text.endswith(TAIL)
+        arguments = json.loads(text.removeprefix(HEAD).removesuffix(TAIL))
+        jsonschema.validate(arguments, BOOKING)
+    assert len({text for text, _ in answers}) > 1, "the seeds made no difference"
+
+
+@pytest.mark.real
+def test_a_call_of_the_starter_cut_short_is_the_start_of_the_whole_one(starter: Starter) -> None:
+    (whole, _), (cut, finish) = *starter.ask([Sampling()]), *starter.ask([Sampling()], max_tokens=15)
+    assert finish == "length"
+    assert whole.startswith(cut) and len(cut) < len(whole)
