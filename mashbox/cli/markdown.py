@@ -48,18 +48,33 @@ class Tail:
 
 
 class Trimmed:
-    """A renderable without blank lines above and below it; the gap between blocks is ours to make."""
+    """A renderable without blank lines above and below it and without the blanks that fill its lines.
+
+    The gap between blocks is ours to make, and blanks would be copied along, or wrap in a narrower window.
+    """
 
     def __init__(self, inner: RenderableType) -> None:
         self._inner = inner
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = console.render_lines(self._inner, options.update(height=None), pad=False)
+        lines = [_stripped(line) for line in console.render_lines(self._inner, options.update(height=None))]
         while lines and not _visible(lines[0]):
             lines = lines[1:]
         while lines and not _visible(lines[-1]):
             lines = lines[:-1]
         yield Segments(segment for line in lines for segment in [*line, Segment.line()])
+
+
+def _stripped(line: list[Segment]) -> list[Segment]:
+    """The line without blanks at its end, unless they have a colour."""
+    kept = list(line)
+    while kept and not (kept[-1].style and kept[-1].style.bgcolor):
+        text = kept[-1].text.rstrip()
+        if text:
+            kept[-1] = Segment(text, kept[-1].style)
+            break
+        kept.pop()
+    return kept
 
 
 def _visible(line: list[Segment]) -> bool:

@@ -17,6 +17,8 @@ from mashbox.paths import state_dir
 POLL_SECONDS = 0.2
 STOP_SECONDS = 10.0
 
+COMMAND: Sequence[str] = (sys.executable, "-m", "mashbox")
+
 Show = Callable[[str], None]
 
 
@@ -26,13 +28,13 @@ class OwnServer:
     Its standard input is a pipe from us: when we die, however we die, the pipe closes and it ends.
     """
 
-    def __init__(self, model: str | None, command: Sequence[str] = (sys.executable, "-m", "mashbox")) -> None:
+    def __init__(self, model: str | None) -> None:
         self.key = secrets.token_urlsafe(24)
         port = _free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.log = state_dir() / "logs" / f"chat-server-{port}.log"
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        words = [*command, "run", *([model] if model else []), "--host", "127.0.0.1", "--port", str(port)]
+        words = [*COMMAND, "run", *([model] if model else []), "--host", "127.0.0.1", "--port", str(port)]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*words, "--drain", "0", "--until-eof"],

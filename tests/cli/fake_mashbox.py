@@ -1,0 +1,29 @@
+"""Stands in for ``mashbox run`` where a test needs a server process that starts at once.
+
+``FAKE_FAILS`` makes it end like a run that could not load; what it was started with goes to stderr.
+"""
+
+import os
+import signal
+import sys
+import threading
+
+from mashbox.cli.run import end_with_stdin
+from tests.cli.scripted import ScriptedServer, answer, serving
+
+
+def main() -> None:
+    words = sys.argv[1:]
+    print("started with", *words, file=sys.stderr, flush=True)
+    if os.environ.get("FAKE_FAILS"):
+        print("error: Needs 9 GB, has 4 GB. Lower --ctx.", file=sys.stderr)
+        sys.exit(1)
+    over = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: over.set())
+    end_with_stdin()
+    pid, key = os.getpid(), os.environ["MASHBOX_API_KEY"]
+    with serving(ScriptedServer(answer(f"pid {pid} key {key}")), port=int(words[words.index("--port") + 1])):
+        over.wait(30)
+
+
+main()

@@ -1,0 +1,255 @@
+"""``mashbox run``: what it refuses, what it prints, and one real server from start to end."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from mashbox import facts, memory, pull
+from mashbox.cli import recipes, run
+from mashbox.cli.client import Client
+from mashbox.cli.main import app
+from mashbox.errors import UsageError
+from mashbox.settings import Settings
+from mashbox.store import LocalModel
+from tests.test_capacity import facts as some_facts
+
+runner = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MASHBOX_HOME", str(tmp_path))
+    monkeypatch.delenv("MASHBOX_API_KEY", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """A small model that is here already; what would be served is recorded instead."""
+    calls: list[tuple[Any, ...]] = []
+    model = LocalModel(
+        id="tiny", format="gguf", weights=Path("t.gguf"), files=[], tokenizer=Path(), spec=None, source=""
+    )
+
+    def ensure(name: str, progress: object) -> LocalModel:
+        calls.append(("pull", name))
+        return model
+
+    monkeypatch.setattr(pull, "ensure", ensure)
+    monkeypatch.setattr(facts, "read_facts", lambda weights, format: some_facts(limit=4096))
+    monkeypatch.setattr(memory, "available_memory", lambda: 8 * 10**9)
+    monkeypatch.setattr(run, "_serve", lambda *arguments: calls.append(("serve", *arguments)))
+    return calls
+
+
+def refused(*args: str, status: int = 2) -> str:
+    result = runner.invoke(app, ["run", *args])
+    assert (result.exit_code, result.stdout) == (status, "")
+    assert result.stderr.splitlines()[-1].startswith("error: ")
+    return result.stderr.removeprefix("error: ").strip()
+
+
+def test_the_plan_is_printed_before_loading(served: list[tuple[Any, ...]]) -> None:
+    result = runner.invoke(app, ["run", "--port", "0"])
+    assert (result.exit_code, result.stdout) == (0, "")
+    first, second = result.stderr.splitlines()
+    assert first == "tiny: llama, 135 M parameters, Q4_1 (5.7 bits each)"
+    plan = memory.plan_memory(some_facts(limit=4096), 4096, 4, 4)
+    working, total = plan.working / 1e9, plan.total / 1e9
+    assert second == (
+        f"Memory: weights 0.54 GB + 4 slots of 4,096 tokens 0.81 GB + working memory {working:.2f} GB"
+        f" = {total:.2f} GB of 8.00 GB free"
+    )
+    assert served[0] == ("pull", "smollm2-135m")
+
+
+def test_flags_reach_the_server(served: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASHBOX_DRAIN", "7")
+    monkeypatch.setenv("MASHBOX_API_KEY", "k")
+    args = ["run", "org/repo", "--host", "0.0.0.0", "--port", "0", "--ui", "--ctx", "512", "--slots", "3"]
+    result = runner.invoke(app, [*args, "--allow-host", "a.b", "--allow-host", "c", "--max-body-mib", "1"])
+    assert result.exit_code == 0, result.stderr
+    assert served[0] == ("pull", "org/repo")
+    _, chosen, server, _, plan = served[1]
+    assert (server.host, server.allow_hosts, server.api_keys) == ("0.0.0.0", ("a.b", "c"), ("k",))
+    assert (server.ui, server.max_body_mib, server.drain_s) == (True, 1, 7.0)
+    assert (plan.ctx, plan.slots, chosen.engine) == (512, 3, "auto")
+
+
+def test_other_addresses_need_a_key() -> None:
+    line = refused("--host", "0.0.0.0")
+    assert "no API key is set" in line
+    assert "MASHBOX_API_KEY" in line
+
+
+def test_a_taken_port_is_told_before_anything_is_pulled(served: list[tuple[Any, ...]]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert f"Port {port} on 127.0.0.1 is taken" in refused("--port", str(port))
+    assert served == []
+
+
+def test_a_context_above_the_models_limit(served: list[tuple[Any, ...]]) -> None:
+    assert "--ctx 4097 is above the model's limit of 4096 tokens" in refused("--port", "0", "--ctx", "4097")
+
+
+def test_what_does_not_fit_is_1_and_says_what_to_lower(
+    served: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "available_memory", lambda: 10**9)
+    assert re.search(
+        r"GB are needed .* Lower", refused("--port", "0", "--slots", "9", "--ctx", "4096", status=1)
+    )
+
+
+def test_an_unknown_model() -> None:
+    line = refused("--port", "0", "smollm2-135")
+    assert "smollm2-135" in line
+    assert "smollm2-135m" in line
+
+
+def test_a_device_that_is_not_supported(served: list[tuple[Any, ...]]) -> None:
+    assert "--device cuda is not supported" in refused("--port", "0", "--device", "cuda")
+
+
+def test_wrong_values_name_their_flag() -> None:
+    assert refused("--port", "x").startswith("--port: 'x' is not allowed. Allowed: a whole number")
+    assert "No such option: --prot" in refused("--prot", "1")
+
+
+@pytest.mark.parametrize("flag", ["--cache-ram", "--step-timeout"])
+def test_what_has_no_effect_is_told(served: list[tuple[Any, ...]], flag: str) -> None:
+    result = runner.invoke(app, ["run", "--port", "0", flag, "7"])
+    assert f"warning: {flag} has no effect in this version.\n" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("# mine\nabc\n\n  def  \n", ("abc", "def")),
+        ("", "holds no key"),
+        ("# x\n", "holds no key"),
+        ("a b", "several"),
+    ],
+)
+def test_key_files(tmp_path: Path, text: str, expected: tuple[str, ...] | str) -> None:
+    path = tmp_path / "keys"
+    path.write_text(text)
+    chosen = Settings(api_key_file=path)
+    if isinstance(expected, tuple):
+        assert run.keys(chosen) == expected
+        return
+    with pytest.raises(UsageError, match=expected):
+        run.keys(chosen)
+
+
+def test_a_missing_key_file_is_named() -> None:
+    assert "/nowhere/keys can't be read" in refused("--api-key-file", "/nowhere/keys")
+
+
+def test_recipes_show_only_what_was_asked_for() -> None:
+    plain = "\n".join(recipes.lines("http://127.0.0.1:8000", "tiny", ctx=512, keyed=False))
+    assert "ssh -L 8000:127.0.0.1:8000 " in plain
+    assert "OPENAI_BASE_URL=http://127.0.0.1:8000/v1" in plain
+    assert "Authorization" not in plain
+    keyed = "\n".join(recipes.lines("http://[::1]:9", "tiny", ctx=512, keyed=True))
+    assert 'Authorization: Bearer $MASHBOX_API_KEY"' in keyed
+    assert "ssh -L 9:[::1]:9 " in keyed
+
+
+class Running:
+    """A real ``mashbox run`` whose stderr is collected."""
+
+    def __init__(self, *args: str) -> None:
+        words = [sys.executable, "-m", "mashbox", "run", *args, "--host", "127.0.0.1", "--port", "0"]
+        self.process = subprocess.Popen(words, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        self.lines.extend(self.process.stderr)
+
+    def url(self) -> str:
+        """The URL it prints when it is ready."""
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline and self.process.poll() is None:
+            for line in self.lines:
+                if found := re.search(r"^Ready after .* s: (http://\S+)$", line):
+                    return found[1]
+            time.sleep(0.05)
+        raise AssertionError("".join(self.lines))
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        status = self.process.wait(30)
+        self._reader.join()
+        return status
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+
+@pytest.fixture
+def starter(starter_gguf: Path) -> Iterator[Running]:
+    running = Running(str(starter_gguf), "--ctx", "512", "--slots", "2", "--threads", "1")
+    yield running
+    running.close()
+
+
+@pytest.mark.real
+def test_a_real_server_from_start_to_ctrl_c(starter: Running) -> None:
+    url = starter.url()
+    curl = next(line for line in starter.lines if line.startswith("  curl"))
+    assert f"{url}/v1/chat/completions" in curl
+    answered = subprocess.run(
+        ["mashbox", "chat", "--url", url, "--temperature", "0", "Name three planets."],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
+    )
+    assert answered.stdout == "1. Mars\n2. Venus\n3. Earth\n"
+    with Client(url) as client:
+        story = client.chat([{"role": "user", "content": "Write a long story."}], max_tokens=12)
+        first = next(story)
+        starter.process.send_signal(signal.SIGINT)
+        rest = list(story)
+    assert [first, *rest][-1].reason == "length"  # type: ignore[union-attr]
+    assert starter.process.wait(30) == 0
+    starter.close()
+    assert starter.lines[-1] == "Stopped.\n"
+    assert not any("Traceback" in line for line in starter.lines)
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(url + "/health", trust_env=False)
+
+
+@pytest.mark.real
+def test_ctrl_c_while_the_model_loads_is_a_clean_end(starter: Running) -> None:
+    deadline = time.monotonic() + 30
+    while not any(line.startswith(("Starting", "Reading")) for line in starter.lines):
+        assert time.monotonic() < deadline, starter.lines
+        time.sleep(0.02)
+    time.sleep(0.3)
+    assert starter.end(signal.SIGINT) == 0
+    assert not any("Traceback" in line for line in starter.lines), "".join(starter.lines)
