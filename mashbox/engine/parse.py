@@ -103,6 +103,10 @@ class OutputParser:
         return self._step_outside()
 
     def _step_outside(self) -> bool:
+        text, at_start = self._undecided, not self._voice.spoke or self._voice.after_call
+        if not at_start and all(region.open.absent(text) for region in self._anywhere):
+            self._say(len(text))
+            return False
         if self._voice.at_border:
             self._say(len(self._undecided) - len(self._undecided.lstrip()))
         region, hit, certain = self._next_opening()
@@ -161,6 +165,9 @@ class OutputParser:
 
     def _step_inside(self, region: Region) -> bool:
         text = self._undecided
+        if region.close and region.close.absent(text):
+            self._say(len(text))
+            return False
         hit = region.close.search(text, end_of_text=self._ended) if region.close else None
         if hit is None or hit.pending:
             self._say(hit.start if hit else len(text))

@@ -12,6 +12,7 @@ from typing import Any
 from mashbox.engine.request import Conversation
 
 _CODE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
+_CALLS = re.compile(r"\btool_calls\b")
 _TOOLS = re.compile(r"(?<![\w.'\"])tools\b(?!\s*=[^=])")
 
 _INTRODUCTION = """\
@@ -32,8 +33,13 @@ between <tool_response> tags. Call a function only when it helps; otherwise answ
 
 
 def needs_fallback(chat_template: str | None) -> bool:
-    """Whether a template (its source) has no place for tools: its code never reads ``tools``."""
-    return not any(_TOOLS.search(code) for code in _CODE.findall(chat_template or ""))
+    """Whether a template (its source) can't carry an agent's turns: it shows no tools, or no calls of them.
+
+    A template that shows tools but forgets the calls in the history (LFM 2, Granite 3) would have the
+    model read results of calls that it never made.
+    """
+    code = _CODE.findall(chat_template or "")
+    return not (any(map(_TOOLS.search, code)) and any(map(_CALLS.search, code)))
 
 
 def with_tools_in_system(conversation: Conversation) -> Conversation:

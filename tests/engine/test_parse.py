@@ -224,33 +224,34 @@ def test_of_what_is_no_call_nothing_is_lost(name: str) -> None:
 
 
 def seconds_for(tokens: list[str], format: OutputFormat) -> float:
-    """The shortest of three runs, since the machine has other things to do."""
+    """Processor seconds of the shortest of five runs, since the machine has other things to do."""
 
     def once() -> float:
         parser = OutputParser(format, tools=TOOLS)
-        began = time.perf_counter()
+        began = time.process_time()
         for token in tokens:
             parser.push(token)
         parser.finish()
-        return time.perf_counter() - began
+        return time.process_time() - began
 
-    return min(once() for _ in range(3))
+    return min(once() for _ in range(5))
 
 
 @pytest.mark.parametrize("start", ["", "<think>", '<tool_call>{"name": "f", "arguments": {"s": "'])
 def test_the_cost_of_a_token_does_not_grow(start: str) -> None:
     short, long = [start, *["word "] * 2_500], [start, *["word "] * 20_000]
-    # Eight times the tokens: a quadratic part would show as far more than twice the share.
-    assert seconds_for(long, HERMES) < 16 * seconds_for(short, HERMES)
-    assert seconds_for(long, HERMES) / 20_000 < 100e-6
+    whole = seconds_for(long, HERMES)
+    # Eight times the tokens take about eight times as long, not the square of it.
+    assert whole < 24 * seconds_for(short, HERMES)
+    assert whole / 20_000 < 20e-6
 
 
 def test_hostile_markers_do_not_hold_the_server_up() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     script = '<tool_call>{"' * 5_000 + "</tool_call>"
     assert parse([script]) == [("text", script)]
     assert parse(["<tool_call>" + " " * 50_000 + "x"])[0][0] == "text"
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10
 
 
 def test_importing_it_leaves_torch_out() -> None:

@@ -30,15 +30,17 @@ TOOL = {
     [
         (PLAIN_TEMPLATE, True),
         (None, True),
-        ("{%- if tools %}{{ tools | tojson }}{%- endif %}", False),
-        ("{%- for tool in tools %}{{ tool }}{% endfor %}", False),
-        ("You have tools. {{ messages[0].content }}", True),
-        ("{% if message['tools'] %}x{% endif %}", True),
-        ("{%- set tools = none %}{{ messages }}", True),
-        ("{%- if not tools is defined %}{%- set tools = none %}{%- endif %}", False),
+        ("{%- if tools %}{{ tools | tojson }}{%- endif %}{{ messages[0].tool_calls }}", False),
+        ("{%- for tool in tools %}{{ tool }}{% endfor %}{% if 'tool_calls' in message %}{% endif %}", False),
+        ("{%- if tools %}{{ tools | tojson }}{%- endif %}{{ messages[0].content }}", True),
+        ("{%- for call in message.tool_calls %}{{ call }}{%- endfor %}", True),
+        ("You have tools and tool_calls. {{ messages[0].content }}", True),
+        ("{% if message['tools'] %}{{ message.tool_calls }}{% endif %}", True),
+        ("{%- set tools = none %}{{ message.tool_calls }}", True),
+        ("{%- if not tools is defined %}{%- set tools = none %}{%- endif %}{{ m.tool_calls }}", False),
     ],
 )
-def test_a_template_needs_the_fallback_when_its_code_never_reads_tools(
+def test_a_template_needs_the_fallback_when_its_code_never_reads_tools_or_calls(
     template: str | None, needed: bool
 ) -> None:
     assert needs_fallback(template) is needed

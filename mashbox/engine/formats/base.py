@@ -8,7 +8,7 @@ transform that brings it into an assistant message's shape.
 import functools
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import regex  # type: ignore[import-untyped]
@@ -42,6 +42,20 @@ class Anchor:
 
     pattern: Any
     final: bool
+    _idle: set[str] = field(default_factory=set)
+
+    def absent(self, text: str) -> bool:
+        """A cheap look: whether none of the characters can begin the anchor. False may be wrong."""
+        if self._idle.issuperset(text):
+            return True
+        if "(?<" in self.pattern.pattern.replace("(?P<", ""):
+            return False
+        for letter in set(text) - self._idle:
+            # Behind another letter: what opens at an answer's start only is not meant.
+            if self.pattern.match(f"\0{letter}", 1, partial=True):
+                return False
+            self._idle.add(letter)
+        return True
 
     def search(self, text: str, start: int = 0, *, end_of_text: bool = False) -> Hit | None:
         """The first place at or behind ``start`` that is this anchor, or might become it."""
@@ -120,22 +134,22 @@ class OutputFormat:
         return tuple(self._regions())
 
     def _regions(self) -> Iterator[Region]:
-        for field in self.compiled.fields.values():
-            kind = _kind(field.name)
-            if field.open_re is not None and kind:
+        for one in self.compiled.fields.values():
+            kind = _kind(one.name)
+            if one.open_re is not None and kind:
                 yield Region(
-                    name=field.name,
+                    name=one.name,
                     kind=kind,
-                    open=Anchor(field.open_re, _final(field.open_literals, field.open_literal_can_extend)),
-                    close=_close(field),
-                    first=field.name in self.first,
-                    content=field.content,
-                    content_args=field.content_args,
-                    alone=_alone(field.name, self.template["fields"][field.name]) if kind == "call" else None,
+                    open=Anchor(one.open_re, _final(one.open_literals, one.open_literal_can_extend)),
+                    close=_close(one),
+                    first=one.name in self.first,
+                    content=one.content,
+                    content_args=one.content_args,
+                    alone=_alone(one.name, self.template["fields"][one.name]) if kind == "call" else None,
                 )
-            elif field.close_re is not None:
+            elif one.open_re is None and one.close_re is not None:
                 # A closing of the text outside all regions: a marker that no client should see.
-                yield _frame(field.close_re)
+                yield _frame(one.close_re)
         if self.compiled.implicit is None:
             # All text has regions of its own here, and between them the turn's opening comes again.
             yield _frame(self.compiled.start_anchor_re)
@@ -158,10 +172,10 @@ def _final(literals: list[str] | None, can_extend: bool) -> bool:
     return literals is not None and not can_extend
 
 
-def _close(field: ResponseTemplateField) -> Anchor | None:
-    if field.close_re is None:
+def _close(one: ResponseTemplateField) -> Anchor | None:
+    if one.close_re is None:
         return None
-    return Anchor(field.close_re, _final(field.close_literals, field.close_literal_can_extend))
+    return Anchor(one.close_re, _final(one.close_literals, one.close_literal_can_extend))
 
 
 def _frame(pattern: Any, *, final: bool = False) -> Region:
@@ -178,16 +192,14 @@ def _frame(pattern: Any, *, final: bool = False) -> Region:
     )
 
 
-def _alone(name: str, field: dict[str, Any]) -> ResponseTemplate:
+def _alone(name: str, given: dict[str, Any]) -> ResponseTemplate:
     """A template of one region that is the whole text: from its opening at the start to its end."""
-    field = deepcopy(field)
-    field.pop("repeats", None)
-    field.pop("join", None)
+    one = {key: value for key, value in deepcopy(given).items() if key not in ("repeats", "join")}
     for side, anchored in (("open", r"\A(?:{})"), ("close", r"(?:{})\Z")):
-        pattern = field.pop(f"{side}_pattern", None)
-        if (literal := field.pop(side, None)) is not None:
+        pattern = one.pop(f"{side}_pattern", None)
+        if (literal := one.pop(side, None)) is not None:
             literals = [literal] if isinstance(literal, str) else sorted(literal, key=len, reverse=True)
             pattern = "|".join(regex.escape(text) for text in literals)
         if pattern is not None:
-            field[f"{side}_pattern"] = anchored.format(pattern)
-    return load_response_template({"start_anchor_pattern": r"\A", "fields": {name: field}})
+            one[f"{side}_pattern"] = anchored.format(pattern)
+    return load_response_template({"start_anchor_pattern": r"\A", "fields": {name: one}})

@@ -28,6 +28,9 @@ class Collector:
             return
         self._open += text
         close = self.region.close
+        if close and close.absent(self._open):
+            self._settle(len(self._open))
+            return
         while close and (hit := close.search(self._open, end_of_text=end_of_text)):
             self._settle(hit.start)
             size = hit.end - hit.start

@@ -78,18 +78,28 @@ QWEN_XML = OutputFormat(
 )
 """Qwen3-Coder, Qwen 3.5 to 3.8, Granite 4.2: ``<function=name><parameter=key>``."""
 
+
+def _llama3_call(arguments: str) -> dict[str, Any]:
+    """A call whose arguments have this key; the look ahead takes a JSON answer of another kind for text."""
+    kind = r'(?:"type"\s*:\s*"function"\s*,\s*)?'
+    name = r'"name"\s*:\s*"(?P<name>[^"\\]+)"\s*,\s*'
+    values = {"name": "{content.name}", "arguments": f"{{content.{arguments}}}"}
+    return {
+        "open_pattern": rf'(?:<\|python_tag\|>\s*)?(?=\{{\s*{kind}{name}"{arguments}"\s*:)',
+        "repeats": True,
+        "content": "json",
+        "transform": {"type": "function", "function": values},
+    }
+
+
 LLAMA3 = OutputFormat(
     "llama3",
     _template(
         "<|start_header_id|>assistant<|end_header_id|>\n\n",
-        tool_calls={
-            "open_pattern": r'(?:<\|python_tag\|>\s*)?(?=\{\s*"(?:name|type|function|parameters)"\s*:)',
-            "repeats": True,
-            "content": "json",
-            "transform": _BODY_IS_CALL,
-        },
+        tool_calls=_llama3_call("parameters"),
+        tool_calls_like_openai=_llama3_call("arguments"),
     ),
-    first=frozenset({"tool_calls"}),
+    first=frozenset({"tool_calls", "tool_calls_like_openai"}),
     split=llama3.split_objects,
 )
 """Llama 3.1 to 3.3: the whole answer is ``{"name", "parameters"}``."""
@@ -139,7 +149,7 @@ HARMONY = OutputFormat(
         tool_calls={
             "open_pattern": (
                 rf"{_START}<\|channel\|>(?:commentary|analysis){_CALLED}{_MESSAGE}"
-                rf"|{_START}{_CALLED}\s*<\|channel\|>(?:commentary|analysis){_MESSAGE}"
+                rf"|(?:^|<\|start\|>assistant){_CALLED}\s*<\|channel\|>(?:commentary|analysis){_MESSAGE}"
             ),
             "close_pattern": r"<\|call\|>|<\|end\|>",
             "repeats": True,
@@ -211,6 +221,7 @@ GEMMA4 = OutputFormat(
             "transform": _BODY_IS_ARGUMENTS,
         },
     ),
+    group_end="<|tool_response>",
 )
 """Gemma 4: objects with bare keys and strings between ``<|"|>``."""
 

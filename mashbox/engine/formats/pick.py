@@ -10,7 +10,7 @@ from mashbox.errors import UsageError
 # Hermes, so they stand before it.
 _SIGNS = (
     ("harmony", ("<|channel|>", "<|message|>")),
-    ("qwen-xml", ("<function=", "<parameter=")),
+    ("qwen-xml", ("<tool_call>", "<function=", "<parameter=")),
     ("glm", ("<arg_key>", "<arg_value>")),
     ("gemma4", ("<|tool_call>", "<tool_call|>")),
     ("deepseek", ("<｜tool▁call▁begin｜>",)),
@@ -55,7 +55,9 @@ def with_fallback_calls(own: OutputFormat | None) -> OutputFormat:
     """The format of a model that is told of tools in the system text: its own thoughts, Hermes' calls."""
     if own is None or own is THINKING:
         return HERMES
-    fields = {name: field for name, field in own.template["fields"].items() if "tool_calls" not in name}
+    fields = {
+        name: field for name, field in own.template["fields"].items() if not name.startswith("tool_calls")
+    }
     template = {**own.template, "fields": {**fields, **HERMES_CALLS}}
     return OutputFormat(f"{own.name}+hermes", template, first=own.first)
 
