@@ -6,6 +6,7 @@ one is an unfinished pull and is never used. Files are known by size, modificati
 that a later change is noticed.
 """
 
+import contextlib
 import datetime
 import difflib
 import hashlib
@@ -17,11 +18,11 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-from filelock import BaseFileLock, FileLock
+from filelock import BaseFileLock, FileLock, Timeout
 
 from mashbox import catalog
 from mashbox.catalog import ModelSpec
-from mashbox.errors import BadWeights, UnknownModel
+from mashbox.errors import BadWeights, PullError, UnknownModel
 from mashbox.paths import models_dir
 
 MANIFEST = "manifest.json"
@@ -115,12 +116,7 @@ def identify(name: str) -> Name:
     if hub and not name.startswith((".", "~")):
         repo, file = hub[1], hub[2]
         return Name(id=name, slug=_slug(name), repo=repo, file=file)
-    for folder in _folders():
-        manifest = _read_manifest(folder)
-        if manifest is not None and manifest.id == name:
-            own = Path(manifest.weights)
-            return Name(id=name, slug=folder.name, path=own if own.is_absolute() else None)
-    raise _unknown(name)
+    return _installed_name(name)
 
 
 def lookup(name: str) -> LocalModel | None:
@@ -143,20 +139,24 @@ def find(name: str) -> LocalModel:
 
 def installed() -> list[LocalModel]:
     """Every model that is here, by id. Files are not looked at, see :func:`find`."""
-    manifests = ((_read_manifest(folder), folder) for folder in _folders())
-    models = [_model(manifest, folder) for manifest, folder in manifests if manifest is not None]
+    models = [_model(manifest, folder) for folder, manifest in _manifests()]
     return sorted(models, key=lambda model: model.id)
 
 
 def remove(name: str) -> int:
     """Delete what the store holds of a model, unfinished downloads too; returns the bytes freed.
 
-    Files of a model that was pulled from a local path stay where they are. Raises UnknownModel.
+    Files of a model that was pulled from a local path stay where they are. Raises UnknownModel, or
+    PullError while another process is pulling the model.
     """
     wanted = identify(name)
     if not wanted.folder.is_dir():
         raise UnknownModel(f"The model {name!r} is not on this machine.", "See: mashbox pull --list")
-    with lock(wanted):
+    try:
+        held = lock(wanted).acquire(timeout=0)
+    except Timeout as error:
+        raise PullError(f"Another process is pulling {wanted.id}.", "Stop it first, or wait.") from error
+    with held:
         freed = sum(path.stat().st_size for path in wanted.folder.rglob("*") if path.is_file())
         # The manifest goes first: a removal that is cut short must not leave a model that looks whole.
         (wanted.folder / MANIFEST).unlink(missing_ok=True)
@@ -251,9 +251,23 @@ def _is_model_path(path: Path) -> bool:
 
 
 def _local_name(path: Path) -> Name:
-    path = path.resolve()
+    # Not resolved: the hub's cache links names that end in .gguf to files that do not.
+    path = Path(os.path.abspath(path))  # noqa: PTH100
     plain = path.stem if path.is_file() else path.name
     return Name(id=plain, slug=_slug(str(path), plain), path=path)
+
+
+def _installed_name(name: str) -> Name:
+    """A model that is here under an id which is neither in the catalogue nor a hub's name."""
+    found = [(folder, manifest) for folder, manifest in _manifests() if manifest.id == name]
+    if not found:
+        raise _unknown(name)
+    if len(found) > 1:
+        paths = ", ".join(manifest.weights for _, manifest in found)
+        raise UnknownModel(f"{len(found)} models here are called {name!r}.", f"Name one by its path: {paths}")
+    folder, manifest = found[0]
+    own = Path(manifest.weights)
+    return Name(id=name, slug=folder.name, path=own if own.is_absolute() else None)
 
 
 def _slug(key: str, readable: str | None = None) -> str:
@@ -278,9 +292,15 @@ def _unknown(name: str) -> UnknownModel:
     return UnknownModel(f"There is no model {name!r}.", hint)
 
 
-def _folders() -> list[Path]:
-    root = models_dir()
-    return sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+def _manifests() -> list[tuple[Path, _Manifest]]:
+    """Every folder with its manifest. One that is damaged is told when its model is asked for."""
+    root, found = models_dir(), []
+    for folder in sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []:
+        with contextlib.suppress(BadWeights):
+            manifest = _read_manifest(folder)
+            if manifest is not None:
+                found.append((folder, manifest))
+    return found
 
 
 def _read_manifest(folder: Path) -> _Manifest | None:
@@ -324,6 +344,7 @@ def _model(manifest: _Manifest, folder: Path) -> LocalModel:
         weights=folder / manifest.weights,
         files=[_local_file(file, folder) for file in manifest.files],
         tokenizer=folder / manifest.tokenizer,
-        spec=catalog.load().models.get(manifest.id),
+        # A local file may happen to be called like an entry: only the entry's own folder is the entry.
+        spec=catalog.load().models.get(manifest.id) if folder.name == manifest.id else None,
         source=manifest.source,
     )

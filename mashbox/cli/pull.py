@@ -109,7 +109,8 @@ def overview() -> list[dict[str, Any]]:
     from mashbox.memory import available_memory
 
     known = catalog.load()
-    here = {model.id: model for model in store.installed()}
+    models = store.installed()
+    here = {model.spec.id: model for model in models if model.spec is not None}
     available = available_memory()
     listed = [
         {
@@ -119,7 +120,7 @@ def overview() -> list[dict[str, Any]]:
         }
         for spec in known.models.values()
     ]
-    return listed + [_unlisted(model) for model in here.values() if model.id not in known.models]
+    return listed + [_unlisted(model) for model in models if model.spec is None]
 
 
 def _facts(spec: "ModelSpec", local: "LocalModel | None") -> dict[str, Any]:

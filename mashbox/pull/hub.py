@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 ASK_TIMEOUT_S = 30
 
+_TRUE = ("1", "ON", "YES", "TRUE")
+
 
 def source_of(repo: str, file: str | None) -> HubSource:
     """The source that a user's ``org/repo`` or ``org/repo:file`` means.
@@ -64,15 +66,18 @@ def plan(source: HubSource) -> Plan:
 
 def explain(response: httpx.Response) -> PullError:
     """A refusal of one of the files."""
-    match = re.match(r"/([^/]+/[^/]+)/resolve/[^/]+/(.+)", response.request.url.path)
-    repo, file = (match[1], match[2]) if match else ("the repository", response.request.url.path)
-    if response.status_code in (401, 403):
+    asked = (response.history[0] if response.history else response).request.url
+    match = re.search(r"/([^/]+/[^/]+)/resolve/[^/]+/(.+)$", asked.path)
+    repo, file = (match[1], match[2]) if match else ("the repository", asked.path)
+    # Behind a redirect it is a store of files that refuses, which knows nothing of licences.
+    if response.status_code in (401, 403) and not response.history:
         return gated(repo)
     if response.status_code == 404:
-        return NotFound(
-            f"{repo} has no file {file} on the hub.", "Its files: mashbox pull takes org/repo:file"
-        )
-    return PullError(f"The hub refused {file} of {repo} with HTTP {response.status_code}.")
+        return NotFound(f"{repo} has no file {file} on the hub.", "Look at its files on the hub's page.")
+    return PullError(
+        f"{file} of {repo} was refused with HTTP {response.status_code} by {response.request.url.host}.",
+        "Pull again; if that stays so, look at the hub's status page.",
+    )
 
 
 def gated(repo: str) -> GatedRepo:
@@ -103,18 +108,18 @@ def offline() -> bool:
     """HF_HUB_OFFLINE is set."""
     from huggingface_hub import constants
 
-    return constants.is_offline_mode() or os.environ.get("HF_HUB_OFFLINE", "").upper() in (
-        "1",
-        "ON",
-        "YES",
-        "TRUE",
-    )
+    return constants.HF_HUB_OFFLINE or os.environ.get("HF_HUB_OFFLINE", "").upper() in _TRUE
 
 
 def _info(source: HubSource) -> "ModelInfo":
     """The repository's files with sizes and hashes, tried again while the hub is busy or out of reach."""
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RevisionNotFoundError
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        RevisionNotFoundError,
+    )
 
     backoff = transfer.Backoff(f"The hub at {endpoint()} could not be reached")
     while True:
@@ -126,11 +131,18 @@ def _info(source: HubSource) -> "ModelInfo":
             raise gated(source.repo) from error
         except RevisionNotFoundError as error:
             raise NotFound(f"{source.repo} has no revision {source.revision!r} on the hub.") from error
+        except HFValidationError as error:
+            raise NotFound(f"{source.repo!r} can't be a repository's name: {error}.") from error
         except HfHubHTTPError as error:
             status = error.response.status_code
             if status not in transfer.BUSY:
                 raise _refused(source.repo, status) from error
             backoff.wait(transfer.Busy(status, error.response.headers), advanced=False)
+        except (ValueError, KeyError, TypeError) as error:
+            raise PullError(
+                f"{endpoint()} does not answer as a hub does.",
+                "Check HF_ENDPOINT, and whether a proxy or a login page answers in the hub's place.",
+            ) from error
         except Exception as error:
             # The library has moved between HTTP clients: its transport errors are known by name only.
             if not any(kind.__name__ == "TransportError" for kind in type(error).__mro__):

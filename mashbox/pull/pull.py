@@ -1,6 +1,8 @@
 """The way of one pull, whichever source it comes from."""
 
+import contextlib
 import errno
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +31,6 @@ def ensure(name: str, progress: Progress = _SILENT, *, repair: bool = False) -> 
     found = _whole(name, repair=repair)
     if found is not None:
         return found
-    wanted.folder.mkdir(parents=True, exist_ok=True)
     lock = store.lock(wanted)
     try:
         lock.acquire(timeout=0)
@@ -38,8 +39,15 @@ def ensure(name: str, progress: Progress = _SILENT, *, repair: bool = False) -> 
         lock.acquire()
     try:
         # Whoever held the lock may have finished the work.
-        return _whole(name, repair=repair) or _pull(wanted, progress)
+        found = _whole(name, repair=repair)
+        if found is None:
+            wanted.folder.mkdir(parents=True, exist_ok=True)
+            found = _pull(wanted, progress)
+        return found
     finally:
+        with contextlib.suppress(OSError):
+            # Of a pull that got nothing no trace is left; any other folder is not empty.
+            wanted.folder.rmdir()
         lock.release()
 
 
@@ -96,7 +104,7 @@ def _pull_from(source: Source, wanted: Name, progress: Progress) -> LocalModel:
             plan = url.plan(source)
             digests = _download(plan, folder, progress, url.explain)
         case LocalSource():
-            plan, base = local.plan(Path(source.path).expanduser().resolve())
+            plan, base = local.plan(Path(os.path.abspath(Path(source.path).expanduser())))  # noqa: PTH100
             _announce(plan, progress)
             digests = local.hash_files(plan, base, progress)
     return _record(plan, base, digests, wanted, progress)

@@ -190,7 +190,7 @@ def fetch(http: httpx.Client, wanted: Wanted, folder: Path, progress: Progress, 
             before = part.done
             try:
                 whole = _stream(http, part, progress, explain)
-            except (httpx.TransportError, Busy) as problem:
+            except (httpx.RequestError, Busy) as problem:
                 backoff.wait(problem, advanced=part.done > before)
                 continue
             # A clean but early end: go on behind it, unless the server has nothing to add.

