@@ -143,7 +143,7 @@ class GGUFVocabulary:
     def add_bos(self) -> bool:
         """Whether a prompt starts with the model's first token."""
         if self.model == "gemma4" or self._get("pre") in ("gemma4", "granite-embed-multi-311m"):
-            return True
+            return "bos" in self.special
         default = self.model == "llama" or (self.pre is not None and self.pre.add_bos)
         return bool(self._get("add_bos_token", default)) and "bos" in self.special
 
@@ -155,9 +155,7 @@ class GGUFVocabulary:
     def config(self) -> dict[str, Any]:
         """``tokenizer_config.json``."""
         names = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
-        texts = {
-            name: self.tokens[self.special[role]] for role, name in names.items() if role in self.special
-        }
+        texts = {name: text for role, name in names.items() if (text := self._text(role)) is not None}
         return {
             **texts,
             "add_bos_token": self.add_bos,
@@ -182,7 +180,7 @@ class GGUFVocabulary:
             "model": {
                 "type": "BPE",
                 "dropout": None,
-                "unk_token": None if byte_level else self.tokens[self.special.get("unknown", 0)],
+                "unk_token": None if byte_level else self._text("unknown"),
                 "continuing_subword_prefix": None,
                 "end_of_word_suffix": None,
                 "fuse_unk": not byte_level,
@@ -240,6 +238,9 @@ class GGUFVocabulary:
             "pair": [first, one, first, two],
             "special_tokens": {text: {"id": text, "ids": [bos], "tokens": [text]}},
         }
+
+    def _text(self, role: str) -> str | None:
+        return self.tokens[self.special[role]] if role in self.special else None
 
     def _merges(self) -> list[list[str]]:
         if self.model == "llama":

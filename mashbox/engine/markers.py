@@ -42,6 +42,7 @@ class Markers:
         self._strips_left = {index for index, token in tokens.items() if token.lstrip}
         self._strips_right = {index for index, token in tokens.items() if token.rstrip}
         self._lengths = sorted({len(text) for text in self._ids}, reverse=True)
+        self._beginnings = {text[:length] for text in self._ids for length in range(1, len(text))}
         firsts = "".join(re.escape(first) for first in sorted({text[0] for text in self._ids}))
         self._first = re.compile(f"[{firsts}]" if firsts else "(?!)")
 
@@ -75,7 +76,14 @@ class Markers:
         for start, end, _ in self.find(text):
             parts += [text[done:start], START, text[start:end], END]
             done = end
-        return "".join([*parts, text[done:]]) if parts else text
+        # What may be the beginning of a token is parted from whatever the template writes behind it.
+        rest = text[done:]
+        parts.append(rest + END if self._may_begin_at_end(rest) else rest)
+        return "".join(parts)
+
+    def _may_begin_at_end(self, text: str) -> bool:
+        longest = min(len(text), self._lengths[0] - 1 if self._lengths else 0)
+        return any(text[-length:] in self._beginnings for length in range(1, longest + 1))
 
     def split(self, rendered: str) -> list[str | int]:
         """Texts and control tokens of a rendered prompt; wrapped control tokens are part of the texts.

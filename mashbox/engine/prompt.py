@@ -16,14 +16,16 @@ Message = dict[str, Any]
 def encode(tokenizer: ModelTokenizer, prompt: Conversation | str) -> EncodedPrompt:
     """Ids of a request's prompt: a conversation rendered, or raw text in which markers are tokens.
 
+    Raw text opens no thought, whatever it ends with: it is continued as it is.
     Raises InvalidRequest like :func:`render`, and for a prompt of no tokens.
     """
     if isinstance(prompt, Conversation):
-        return render(tokenizer, prompt)
-    ids = tokenizer.encode_text(prompt, specials=True)
-    if not ids:
-        raise InvalidRequest("The prompt is empty.", param="prompt", remedy="Send at least one character.")
-    return EncodedPrompt(ids=ids, thinking_open=prompt.rstrip().endswith(THOUGHT_OPENERS))
+        encoded, param = render(tokenizer, prompt), "messages"
+    else:
+        encoded, param = EncodedPrompt(ids=tokenizer.encode_text(prompt, specials=True)), "prompt"
+    if not encoded.ids:
+        raise InvalidRequest("The prompt is empty.", param=param, remedy="Send at least one character.")
+    return encoded
 
 
 def render(tokenizer: ModelTokenizer, conversation: Conversation) -> EncodedPrompt:

@@ -50,10 +50,12 @@ THOUGHT_OPENERS = (
     "<thinking>",
     "<thought>",
     "<reasoning>",
+    "<think:opensource>",
     "<seed:think>",
     "<mm:think>",
     "[THINK]",
     "<|START_THINKING|>",
     "<|channel>thought",
+    "<|open|>think<|sep|>",
     "<|channel|>analysis<|message|>",
 )

@@ -1,12 +1,8 @@
-import json
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mashbox.engine.detokenize import Detokenizer, decode
-from mashbox.engine.gguf_tokenizer import write_tokenizer
 from mashbox.engine.token_text import byte_letters
 from mashbox.engine.tokenizer import ModelTokenizer
 from tests.engine import vocabularies
@@ -107,14 +103,3 @@ def test_bytes_of_a_sentencepiece_vocabulary(pieces: ModelTokenizer) -> None:
     ids = pieces.encode_text("é😀", specials=False)
     detokenizer = Detokenizer(pieces, answer=True)
     assert "".join([detokenizer.push(token) for token in ids]) == "é😀"
-
-
-@pytest.mark.real
-@pytest.mark.parametrize("model", ["smollm2-135m", "gemma3-270m"])
-def test_real_texts_come_back(model: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    gguf = request.getfixturevalue("starter_gguf" if model == "smollm2-135m" else "gemma_gguf")
-    write_tokenizer(gguf, tmp_path)
-    tokenizer = ModelTokenizer.load(tmp_path)
-    cases = json.loads((Path(__file__).parent.parent / "data" / f"tokens-{model}.json").read_text())
-    for case in cases:
-        assert decode(tokenizer, case["plain"], markers=True) == case["text"], case["name"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mashbox.engine.detokenize import decode
 from mashbox.engine.gguf_tokenizer import (
     CONTROL,
     NORMAL,
@@ -42,6 +43,7 @@ def test_ids_are_those_of_llama_cpp(real: tuple[str, ModelTokenizer]) -> None:
     for case in json.loads((DATA / f"tokens-{name}.json").read_text()):
         assert model.encode_text(case["text"], specials=True) == case["raw"], case["name"]
         assert model.encode_text(case["text"], specials=False) == case["plain"], case["name"]
+        assert decode(model, case["plain"], markers=True) == case["text"], case["name"]
 
 
 @pytest.mark.real

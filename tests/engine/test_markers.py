@@ -49,6 +49,14 @@ def test_a_broken_text_holds_no_token_in_any_part(bits: list[str]) -> None:
     assert not any(list(markers().find(part)) for part in parts)
 
 
+@given(BITS, BITS)
+def test_two_wrapped_texts_side_by_side_join_no_token(left: list[str], right: list[str]) -> None:
+    known = markers()
+    joined = "".join([*left, *right])
+    wrapped = known.wrap("".join(left)) + known.wrap("".join(right))
+    assert known.split(wrapped) == ([joined] if joined else [])
+
+
 def test_cutting_at_a_wrapped_token_joins_no_new_one() -> None:
     known = markers()
     joined = known.wrap("<|e<a>nd|>").replace("<a>", "")

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -31,7 +32,7 @@ STOPS = st.lists(st.text(alphabet="abc\n", max_size=5), max_size=4)
 def test_every_cut_into_pieces_gives_the_same(text: str, stops: list[str], data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     edges = [0, *cuts, len(text)]
-    pieces = [text[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    pieces = [text[start:end] for start, end in pairwise(edges)]
     assert run(pieces, stops) == run(list(text), stops) == run([text], stops) == expected(text, stops)
 
 
