@@ -72,7 +72,8 @@ def chat(
     from mashbox.cli.conversation import Conversation
     from mashbox.cli.talk import Options, pick_model
 
-    with _ending_on_signals(), connected(url, model, api_key) as (client, own):
+    keys = console.held_keys() if question is None else contextlib.nullcontext()
+    with _ending_on_signals(), keys, connected(url, model, api_key) as (client, own):
         chosen = pick_model(client, None if own else model)
         options = Options(chosen.id if chosen else None, temperature, max_tokens, think)
         if question is None:

@@ -1,6 +1,8 @@
 """Where the commands write: data on stdout, all else on stderr; colours only on a terminal."""
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,3 +48,23 @@ def note(message: str = "") -> None:
 def interactive() -> bool:
     """A person sits at both ends: keys come in and text can be redrawn."""
     return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+@contextlib.contextmanager
+def held_keys() -> Iterator[None]:
+    """Keep what is typed for the next prompt, instead of echoing it into what is being printed.
+
+    The terminal's usual mode would also turn an early Enter into a line feed. Ctrl-C works on.
+    """
+    import termios
+
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    mode = termios.tcgetattr(descriptor)
+    mode[0] &= ~termios.ICRNL
+    mode[3] &= ~(termios.ECHO | termios.ICANON)
+    termios.tcsetattr(descriptor, termios.TCSADRAIN, mode)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

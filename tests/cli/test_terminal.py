@@ -1,0 +1,210 @@
+"""The chat on a real pseudo-terminal: typing, stopping an answer, leaving."""
+
+import contextlib
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.scripted import ScriptedServer, answer, delta, serving
+
+CTRL_C, CTRL_D, ENTER, ALT_ENTER = "\x03", "\x04", "\r", "\x1b\r"
+_ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9]|[=>])")
+
+
+class Terminal:
+    """A program on a pseudo-terminal of 80 by 24."""
+
+    def __init__(self, *args: str, home: Path) -> None:
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            environment = {
+                **os.environ,
+                "MASHBOX_HOME": str(home),
+                "TERM": "xterm-256color",
+                "PROMPT_TOOLKIT_NO_CPR": "1",
+                "COLUMNS": "80",
+                "LINES": "24",
+            }
+            os.execve(sys.executable, [sys.executable, "-m", "mashbox", *args], environment)
+        self.raw = ""
+        self._read_to = 0
+
+    @property
+    def text(self) -> str:
+        """Everything that was written, without escape sequences."""
+        return _ESCAPES.sub("", self.raw).replace("\r", "")
+
+    def send(self, keys: str) -> None:
+        os.write(self._fd, keys.encode())
+
+    def expect(self, words: str, seconds: float = 20.0) -> None:
+        """Wait until ``words`` appear behind what was expected before."""
+        deadline = time.monotonic() + seconds
+        while words not in self.text[self._read_to :]:
+            if not self._more(deadline - time.monotonic()):
+                raise AssertionError(f"{words!r} did not come; seen: {self.text[self._read_to :]!r}")
+        self._read_to = self.text.index(words, self._read_to) + len(words)
+
+    def _more(self, seconds: float) -> bool:
+        if seconds <= 0 or not select.select([self._fd], [], [], seconds)[0]:
+            return False
+        try:
+            data = os.read(self._fd, 65536)
+        except OSError:
+            return False
+        self.raw += data.decode("utf-8", "replace")
+        return bool(data)
+
+    def exit_status(self) -> int:
+        deadline = time.monotonic() + 20
+        while self._more(deadline - time.monotonic()):
+            pass
+        assert time.monotonic() < deadline, f"it goes on; seen: {self.text[self._read_to :]!r}"
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self._fd)
+
+
+@contextlib.contextmanager
+def chatting(server: ScriptedServer, home: Path, *args: str) -> Iterator[Terminal]:
+    terminal = Terminal("chat", "--url", server.url, *args, home=home)
+    try:
+        terminal.expect("/help for help")
+        terminal.expect("> ")
+        yield terminal
+    finally:
+        terminal.close()
+
+
+def questions(server: ScriptedServer) -> list[str]:
+    return [request["messages"][-1]["content"] for request in server.requests]
+
+
+def test_a_question_an_answer_and_the_end(tmp_path: Path) -> None:
+    with (
+        serving(ScriptedServer(answer("**Mars** ", "and Venus"))) as server,
+        chatting(server, tmp_path) as terminal,
+    ):
+        terminal.send("planets?" + ENTER)
+        terminal.expect("Mars and Venus")
+        terminal.expect("3 tokens · 40.0 tokens/s")
+        terminal.expect("> ")
+        terminal.send(CTRL_D)
+        assert terminal.exit_status() == 0
+        assert "Traceback" not in terminal.text
+        assert "\x1b[1mMars" in terminal.raw
+
+
+def test_ctrl_c_stops_the_answer_and_the_chat_goes_on(tmp_path: Path) -> None:
+    endless = [delta(content="so it "), *([0.05, delta(content="goes ")] * 400)]
+    with (
+        serving(ScriptedServer(endless, answer("Done."))) as server,
+        chatting(server, tmp_path) as terminal,
+    ):
+        terminal.send("tell" + ENTER)
+        terminal.expect("so it goes")
+        terminal.send(CTRL_C)
+        terminal.expect("Stopped.")
+        assert server.cut_off.wait(5)
+        terminal.send("again" + ENTER)
+        terminal.expect("Done.")
+        kept = server.requests[1]["messages"][1]
+        assert kept["role"] == "assistant"
+        assert kept["content"].startswith("so it goes")
+        terminal.send("/exit" + ENTER)
+        assert terminal.exit_status() == 0
+        assert "Traceback" not in terminal.text
+
+
+def test_what_is_typed_during_an_answer_waits_for_the_prompt(tmp_path: Path) -> None:
+    slow = [delta(content="so it "), 0.3, *answer("goes.")]
+    with serving(ScriptedServer(slow, answer("ok"))) as server, chatting(server, tmp_path) as terminal:
+        terminal.send("one" + ENTER)
+        terminal.expect("so it")
+        terminal.send("two" + ENTER + CTRL_D)
+        terminal.expect("goes.")
+        terminal.expect("ok")
+        assert terminal.exit_status() == 0
+        assert questions(server) == ["one", "two"]
+
+
+def test_ctrl_c_at_the_prompt_clears_the_line_then_tells_how_to_leave(tmp_path: Path) -> None:
+    with serving(ScriptedServer(answer("ok"))) as server, chatting(server, tmp_path) as terminal:
+        terminal.send("never sent" + CTRL_C + "sent" + ENTER)
+        terminal.expect("3 tokens")
+        assert questions(server) == ["sent"]
+        terminal.expect("> ")
+        terminal.send(CTRL_C)
+        terminal.expect("Leave with Ctrl-D")
+        terminal.send(CTRL_D)
+        assert terminal.exit_status() == 0
+
+
+@pytest.mark.parametrize("new_line", [ALT_ENTER, "\n", "\\" + ENTER])
+def test_several_lines(tmp_path: Path, new_line: str) -> None:
+    with serving(ScriptedServer(answer("ok"))) as server, chatting(server, tmp_path) as terminal:
+        terminal.send(f"one{new_line}two{ENTER}")
+        terminal.expect("3 tokens")
+        assert questions(server) == ["one\ntwo"]
+
+
+def test_a_pasted_text_is_one_message(tmp_path: Path) -> None:
+    with serving(ScriptedServer(answer("ok"))) as server, chatting(server, tmp_path) as terminal:
+        terminal.send("\x1b[200~one\rtwo\r\x1b[201~" + ENTER)
+        terminal.expect("3 tokens")
+        assert questions(server) == ["one\ntwo"]
+
+
+def test_history_is_kept_between_chats_and_private(tmp_path: Path) -> None:
+    for keys in ("first" + ENTER, "\x1b[A" + ENTER):
+        with serving(ScriptedServer(answer("ok"))) as server, chatting(server, tmp_path) as terminal:
+            terminal.send(keys)
+            terminal.expect("3 tokens")
+            assert questions(server) == ["first"]
+            terminal.send(CTRL_D)
+            assert terminal.exit_status() == 0
+    assert (tmp_path / "state" / "chat_history").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_closed_terminal_ends_the_chat(tmp_path: Path) -> None:
+    with serving(ScriptedServer()) as server, chatting(server, tmp_path) as terminal:
+        os.kill(terminal.pid, signal.SIGHUP)
+        assert terminal.exit_status() == 128 + signal.SIGHUP
+        assert "Traceback" not in terminal.text
+
+
+def test_one_answer_on_a_terminal_is_markdown(tmp_path: Path) -> None:
+    with serving(ScriptedServer(answer("**Mars**"))) as server:
+        terminal = Terminal("chat", "--url", server.url, "?", home=tmp_path)
+        try:
+            terminal.expect("Mars")
+            assert terminal.exit_status() == 0
+            assert "**" not in terminal.text
+            assert "3 tokens" in terminal.text
+        finally:
+            terminal.close()
+
+
+def test_an_interrupted_one_shot_is_130(tmp_path: Path) -> None:
+    with serving(ScriptedServer([delta(content="so "), 20.0])) as server:
+        script = [sys.executable, "-m", "mashbox", "chat", "--url", server.url, "?"]
+        environment = {**os.environ, "MASHBOX_HOME": str(tmp_path)}
+        process = subprocess.Popen(script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+        assert process.stdout is not None
+        assert process.stdout.read(3) == b"so "
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=10)
+        assert (process.returncode, errors) == (130, b"")
