@@ -92,5 +92,6 @@ def test_prompt_in_pieces(real: Real) -> None:
 
 def test_three_planets(starter: Real) -> None:
     answer = greedy(starter.runner(1), starter.prompts[:1], [0], 20)[0]
-    text = b"".join(starter.tokenizer.token_bytes(token) for token in answer).decode()
-    assert [line.strip() for line in text.splitlines()][:3] == ["1. Mars", "2. Venus", "3. Earth"]
+    end = next(index for index, token in enumerate(answer) if token in starter.tokenizer.end_ids)
+    text = b"".join(starter.tokenizer.token_bytes(token) for token in answer[:end]).decode()
+    assert [line.strip() for line in text.splitlines()] == ["1. Mars", "2. Venus", "3. Earth"]

@@ -34,6 +34,9 @@ _INDEX = "model.safetensors.index.json"
 _OTHER_INPUTS = re.compile(r"(^|\.)(vision_|visual|multi_modal|audio_|embed_vision|embed_audio|mtp)")
 """Tensors of other inputs, and of draft heads: only the text part of a model is run."""
 
+_TEXT_PART = re.compile(r"^(?:model\.language_model|language_model\.model)\.(?=.)")
+_TEXT_HEAD = re.compile(r"^language_model\.(?=lm_head\.)")
+
 
 def load_safetensors(folder: Path, dtype: torch.dtype, progress: Progress) -> LoadedModel:
     """The model in ``folder`` (config.json and model*.safetensors), its parameters as ``dtype``.
@@ -55,8 +58,11 @@ def load_safetensors(folder: Path, dtype: torch.dtype, progress: Progress) -> Lo
 
 def read_config(folder: Path) -> PretrainedConfig:
     """The configuration in ``folder``; of a model with several inputs only the text part."""
+    if not (folder / "config.json").is_file():
+        raise BadWeights(f"{folder} has no config.json.", _DAMAGED)
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        # Code that came with the weights is never run.
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, json.JSONDecodeError) as error:
         raise BadWeights(f"{folder / 'config.json'} can't be read: {error}", _DAMAGED) from error
     except (ValueError, KeyError) as error:
@@ -68,7 +74,10 @@ def read_config(folder: Path) -> PretrainedConfig:
             f"The safetensors in {folder} are quantised ({method}), which mashbox can't read.",
             "Use the model's GGUF, or its unquantised safetensors.",
         )
-    return config.get_text_config(decoder=True)
+    text: PretrainedConfig = config.get_text_config(decoder=True)
+    if text is not config and getattr(config, "tie_word_embeddings", False):
+        text.tie_word_embeddings = True
+    return text
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -115,16 +124,18 @@ class _Slice:
 
 
 def _open(files: list[Path], stack: ExitStack, meter: _Meter) -> dict[str, _Slice]:
+    """All tensors by name; those of the text part within a larger model by their names in it alone."""
     slices: dict[str, _Slice] = {}
     for file in files:
         try:
             opened = stack.enter_context(safe_open(file, framework="pt", device="cpu"))
         except (SafetensorError, OSError) as error:
             raise BadWeights(f"The weights file {file} is damaged: {error}", _DAMAGED) from error
-        for name in opened.keys():  # noqa: SIM118 - it is not a mapping
+        for stored in opened.keys():  # noqa: SIM118 - it is not a mapping
+            name = _TEXT_HEAD.sub("", _TEXT_PART.sub("model.", stored))
             if name in slices:
-                raise BadWeights(f"The weights hold the tensor {name!r} twice.", _DAMAGED)
-            slices[name] = _Slice(opened.get_slice(name), meter)
+                raise BadWeights(f"The weights hold the tensor {stored!r} twice.", _DAMAGED)
+            slices[name] = _Slice(opened.get_slice(stored), meter)
     return slices
 
 
