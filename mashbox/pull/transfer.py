@@ -162,12 +162,15 @@ class _Part:
 
     def close(self) -> None:
         self._file.close()
+        if not self.done:
+            self.path.unlink(missing_ok=True)
+            self._record.unlink(missing_ok=True)
 
     def accept(self) -> str:
         """Make the part the file if it keeps the promise (returns its SHA-256), else delete it and raise."""
         self._file.flush()
         os.fsync(self._file.fileno())
-        self.close()
+        self._file.close()
         fault = self.digest.fault()
         self._record.unlink(missing_ok=True)
         if fault is not None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from mashbox.errors import (
 )
 from mashbox.pull import ensure, transfer
 from tests.pull.conftest import Recorder
-from tests.pull.hub_server import COMMIT, Hub
+from tests.pull.hub_server import COMMIT, FAULTS, Hub
 from tests.pull.models import TEMPLATE, tiny_gguf, tiny_safetensors, tiny_split
 
 NAME = "org/tiny-GGUF"
@@ -195,6 +196,23 @@ def test_kept_bytes_of_another_version_are_not_continued(tiny: Hub, home: Path, 
     assert ensure(NAME).weights.read_bytes() == other
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_happens_only_the_promised_bytes_count_as_a_model(tiny: Hub, gguf: bytes, seed: int) -> None:
+    """Any row of faults, over as many pulls as it takes, ends in the right bytes or in an error."""
+    draw = random.Random(seed)
+    kinds = ["", *(set(FAULTS) - {"redirect", "nowhere", "portal"})]
+    tiny.faults = draw.choices(sorted(kinds), k=12)
+    for _ in range(20):
+        try:
+            model = ensure(NAME)
+        except PullError:
+            assert store.installed() == []
+        else:
+            assert model.weights.read_bytes() == gguf
+            return
+    pytest.fail("the faults were over, and still no model")
+
+
 @pytest.mark.parametrize("fault", ["busy", "limited"])
 def test_a_busy_hub_is_asked_again(tiny: Hub, gguf: bytes, fault: str) -> None:
     tiny.faults = [fault]
@@ -205,13 +223,14 @@ def test_a_busy_hub_is_asked_again(tiny: Hub, gguf: bytes, fault: str) -> None:
 @pytest.mark.parametrize("fault", ["gated", "unauthorized"])
 @pytest.mark.parametrize("where", ["faults", "listing_faults"])
 def test_a_gated_repository_says_where_to_agree_and_how_to_give_the_token(
-    tiny: Hub, fault: str, where: str
+    tiny: Hub, fault: str, where: str, home: Path
 ) -> None:
     setattr(tiny, where, [fault])
     with pytest.raises(GatedRepo) as caught:
         ensure(NAME)
     assert f"{tiny.url}/{NAME}" in caught.value.remedy
     assert "export HF_TOKEN=" in caught.value.remedy
+    assert left(home) == []
 
 
 def test_a_token_without_access_is_told_so(tiny: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
