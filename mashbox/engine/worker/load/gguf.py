@@ -5,6 +5,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 from transformers import CONFIG_MAPPING, PretrainedConfig
 
@@ -40,8 +41,12 @@ def load_gguf(path: Path, dtype: torch.dtype, progress: Progress) -> LoadedModel
 
 def gguf_config(file: GGUFFile) -> PretrainedConfig:
     """The transformers configuration that a file's metadata describe."""
-    model_type, fields = find_architecture(file).config(Keys(file))
-    config: PretrainedConfig = CONFIG_MAPPING[model_type](**fields)
+    architecture = find_architecture(file)
+    try:
+        model_type, fields = architecture.config(Keys(file))
+        config: PretrainedConfig = CONFIG_MAPPING[model_type](**fields)
+    except (ValueError, TypeError, LookupError, ArithmeticError, StrictDataclassError) as error:
+        raise BadWeights(f"{file.paths[0]}: the metadata describe no usable model ({error}).") from error
     return config
 
 

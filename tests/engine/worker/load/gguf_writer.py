@@ -101,7 +101,8 @@ def write_tensors(
     architecture, _ = ARCHITECTURES[config.model_type]
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in {**metadata_of(config, architecture), **(metadata or {})}.items():
-        _add(writer, key, value)
+        if value is not None:
+            _add(writer, key, value)
     for name, tensor in tensors.items():
         _add_tensor(writer, name, tensor, quant)
     writer.write_header_to_file()
@@ -212,7 +213,8 @@ def _delta_net(config: Any) -> Keys:
         "ssm.group_count": config.linear_num_key_heads,
         "ssm.time_step_rank": config.linear_num_value_heads,
         "ssm.inner_size": config.linear_value_head_dim * config.linear_num_value_heads,
-        "full_attention_interval": 2,
+        "attention.recurrent_layers": [kind == "linear_attention" for kind in config.layer_types],
+        "full_attention_interval": 4,
         "rope.dimension_sections": [1, 1, 1, 0],
     }
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from mashbox.engine.worker.load.architectures import ARCHITECTURES
 from mashbox.engine.worker.load.gguf import load_gguf
 from mashbox.engine.worker.load.model import build_empty, fill
-from mashbox.errors import BadWeights, UnsupportedModel
+from mashbox.errors import BadWeights, ModelError, UnsupportedModel
 from mashbox.gguf_file import GGUFFile
 from tests.engine.worker.load import gguf_writer
 from tests.engine.worker.load.gguf_writer import write_gguf
@@ -182,8 +182,9 @@ def test_llama_3_scaling_is_read_from_its_table_of_factors(original_length: int,
     scaled = dict(module.named_buffers())["model.rotary_emb.inv_freq"]
     factors = (plain / scaled).float()
     assert factors.max() == 8
-    architecture, change = gguf_writer.ARCHITECTURES["llama"]
-    tensors = gguf_writer.tensors_of(module, config, architecture, change) | {"rope_freqs.weight": factors}
+    tensors = gguf_writer.tensors_of(module, config, *gguf_writer.ARCHITECTURES["llama"]) | {
+        "rope_freqs.weight": factors
+    }
     gguf_writer.write_tensors(tmp_path / "model.gguf", config, tensors)
     loaded = load_gguf(tmp_path / "model.gguf", torch.float32, nothing)
     kind = "llama3" if original_length == 8192 else "longrope"
@@ -201,8 +202,7 @@ def test_phi_3_has_two_tables_of_rotary_factors(tmp_path: Path) -> None:
         "original_max_position_embeddings": 16,
     }
     module, config = original("phi3", original_max_position_embeddings=16, rope_parameters=rope)
-    architecture, change = gguf_writer.ARCHITECTURES["phi3"]
-    tensors = gguf_writer.tensors_of(module, config, architecture, change)
+    tensors = gguf_writer.tensors_of(module, config, *gguf_writer.ARCHITECTURES["phi3"])
     for name in ("long", "short"):
         tensors[f"rope_factors_{name}.weight"] = torch.tensor(rope[f"{name}_factor"])
     extra = {"phi3.rope.dimension_count": 8}
@@ -212,18 +212,64 @@ def test_phi_3_has_two_tables_of_rotary_factors(tmp_path: Path) -> None:
 
 def test_a_block_that_predicts_ahead_is_left_out(tmp_path: Path) -> None:
     module, config = original("qwen3_5_text")
-    architecture, change = gguf_writer.ARCHITECTURES["qwen3_5_text"]
-    tensors = gguf_writer.tensors_of(module, config, architecture, change)
+    tensors = gguf_writer.tensors_of(module, config, *gguf_writer.ARCHITECTURES["qwen3_5_text"])
     tensors |= {"blk.4.nextn.eh_proj.weight": torch.ones(64, 128), "blk.4.attn_norm.weight": torch.ones(64)}
     extra = {"qwen35.nextn_predict_layers": 1, "qwen35.block_count": 5}
     gguf_writer.write_tensors(tmp_path / "model.gguf", config, tensors, extra)
     assert_same(load_gguf(tmp_path / "model.gguf", torch.float32, nothing).module, module)
 
 
+def test_layers_without_attention_may_be_told_by_an_interval(tmp_path: Path) -> None:
+    module, config = original("qwen3_next")
+    write_gguf(tmp_path / "listed.gguf", module, config)
+    content = (tmp_path / "listed.gguf").read_bytes()
+    (tmp_path / "model.gguf").write_bytes(content.replace(b"recurrent_layers", b"recurrent_lawyer"))
+    with pytest.raises(BadWeights, match="is missing"):  # an interval of 4 marks only the last layer
+        load_gguf(tmp_path / "model.gguf", torch.float32, nothing)
+    tensors = gguf_writer.tensors_of(module, config, *gguf_writer.ARCHITECTURES["qwen3_next"])
+    extra = {"qwen3next.attention.recurrent_layers": None, "qwen3next.full_attention_interval": 2}
+    gguf_writer.write_tensors(tmp_path / "model.gguf", config, tensors, extra)
+    assert_same(load_gguf(tmp_path / "model.gguf", torch.float32, nothing).module, module)
+
+
+def test_gemma_4_turns_the_share_of_a_head_that_its_table_says(tmp_path: Path) -> None:
+    rope = {
+        "full_attention": {
+            "rope_type": "proportional",
+            "partial_rotary_factor": 0.5,
+            "rope_theta": 1000000.0,
+        },
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+    }
+    module, config = original("gemma4_text", rope_parameters=rope)
+    tensors = gguf_writer.tensors_of(module, config, *gguf_writer.ARCHITECTURES["gemma4_text"])
+    tensors["rope_freqs.weight"] = torch.tensor([1.0] * 8 + [1e30] * 8)
+    gguf_writer.write_tensors(tmp_path / "model.gguf", config, tensors)
+    assert_same(load_gguf(tmp_path / "model.gguf", torch.float32, nothing).module, module)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"llama.attention.head_count": 0},
+        {"llama.attention.head_count": 3},
+        {"llama.embedding_length": 0},
+        {"llama.block_count": 100_000},
+        {"llama.rope.freq_base": "much"},
+        {"llama.rope.scaling.type": "spiral"},
+    ],
+)
+def test_metadata_that_make_no_sense_are_refused(metadata: dict[str, Any], tmp_path: Path) -> None:
+    module, config = original("llama")
+    tensors = gguf_writer.tensors_of(module, config, *gguf_writer.ARCHITECTURES["llama"])
+    gguf_writer.write_tensors(tmp_path / "model.gguf", config, tensors, metadata)
+    with pytest.raises(ModelError, match=r"model\.gguf"):
+        load_gguf(tmp_path / "model.gguf", torch.float32, nothing)
+
+
 def test_fused_experts_are_read_too(tmp_path: Path) -> None:
     module, config = original("qwen3_moe")
-    architecture, change = gguf_writer.ARCHITECTURES["qwen3_moe"]
-    tensors = gguf_writer.tensors_of(module, config, architecture, change)
+    tensors = gguf_writer.tensors_of(module, config, *gguf_writer.ARCHITECTURES["qwen3_moe"])
     for layer in range(config.num_hidden_layers):
         gate, up = (tensors.pop(f"blk.{layer}.ffn_{name}_exps.weight") for name in ("gate", "up"))
         tensors[f"blk.{layer}.ffn_gate_up_exps.weight"] = torch.cat([gate, up], dim=1)

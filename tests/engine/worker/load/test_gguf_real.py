@@ -1,5 +1,7 @@
 """Real GGUF files load, and what they say is sensible."""
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -42,6 +44,25 @@ def test_the_starter_names_three_planets(starter_gguf: Path) -> None:
     user = [*TURN, "user", "Ċ", "Name", "Ġthree", "Ġplanets", "."]
     answer = continued(model, starter_gguf, [*system, *user, *TURN, "ass", "istant", "Ċ"], 14)
     assert answer == "1.ĠMarsĊ2.ĠVenusĊ3.ĠEarth<|im_end|>"
+
+
+MEASURE = """
+import resource, sys, torch
+from pathlib import Path
+from mashbox.engine.worker.load.gguf import load_gguf
+from transformers.models.llama import modeling_llama
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+before = peak()
+model = load_gguf(Path(sys.argv[1]), torch.float32, lambda stage, done, total: None)
+print((peak() - before) / model.weight_bytes)
+"""
+
+
+def test_weights_are_in_memory_once(starter_gguf: Path) -> None:
+    command = [sys.executable, "-c", MEASURE, str(starter_gguf)]
+    result = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    # The file itself, mapped, is a fifth of the unpacked weights.
+    assert float(result.stdout) < 1.45
 
 
 def test_gemma_knows_its_capitals(gemma_gguf: Path) -> None:

@@ -26,7 +26,7 @@ def _lfm2_moe(keys: Keys) -> tuple[str, Fields]:
         "num_dense_layers": keys.whole("leading_dense_block_count", 0),
         "use_expert_bias": keys.has("blk.#.exp_probs_b.bias"),
         "norm_topk_prob": True,
-        "routed_scaling_factor": 1.0,
+        "routed_scaling_factor": keys.number("expert_weights_scale", 1.0),
     }
 
 
