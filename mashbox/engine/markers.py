@@ -53,9 +53,9 @@ class Markers:
             start = at = match.start()
             at += 1
             for length in self._lengths:
-                index = self._ids.get(text[start : start + length])
-                if index is not None:
-                    at = start + length
+                token = text[start : start + length]
+                if (index := self._ids.get(token)) is not None:
+                    at = start + len(token)
                     yield start, at, index
                     break
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from mashbox.engine.request import Conversation, EncodedPrompt
@@ -49,7 +50,7 @@ def render_text(tokenizer: ModelTokenizer, conversation: Conversation) -> str:
 def render_marked(tokenizer: ModelTokenizer, conversation: Conversation) -> str:
     """The template's output, the client's control tokens in it still wrapped."""
     template = _template(tokenizer, conversation)
-    shape = _Shape.of(template, tokenizer)
+    shape = _shape(template, tuple(tokenizer.special_texts.items()))
     wrap = tokenizer.markers.wrap
     variables = {
         "thinking": conversation.thinking,
@@ -93,34 +94,6 @@ class _Shape:
         self.parts = parts
         self.json_arguments = json_arguments
 
-    @classmethod
-    def of(cls, template: ChatTemplate, tokenizer: ModelTokenizer) -> "_Shape":
-        known = template.notes.get("shape")
-        if not isinstance(known, _Shape):
-            known = template.notes["shape"] = cls._probe(template, tokenizer.special_texts)
-        return known
-
-    @classmethod
-    def _probe(cls, template: ChatTemplate, specials: dict[str, str]) -> "_Shape":
-        def shows(messages: list[Message], test: Callable[[str], bool]) -> bool:
-            try:
-                text = template.render(
-                    {**specials, "messages": messages, "tools": None, "add_generation_prompt": True}
-                )
-            except Exception:
-                return False
-            return test(text)
-
-        plain, listed = ([{"role": "user", "content": c}] for c in ("needle", _parts("needle")))
-        parts = not shows(plain, _clean) and shows(listed, _clean)
-        shape = cls(parts=parts, json_arguments=False)
-        as_text = cls(parts=parts, json_arguments=True)
-        call = _probe_call()
-        json_arguments = not shows([shape.message(m) for m in call], _clean_call) and shows(
-            [as_text.message(m) for m in call], _clean_call
-        )
-        return cls(parts=parts, json_arguments=json_arguments)
-
     def message(self, message: Message) -> Message:
         """One message as the template wants it; reasoning under both names that templates read."""
         message = {key: value for key, value in message.items() if value is not None}
@@ -131,6 +104,24 @@ class _Shape:
         if self.json_arguments and "tool_calls" in message:
             message["tool_calls"] = [_with_json_arguments(call) for call in message["tool_calls"]]
         return message
+
+
+@lru_cache(maxsize=16)
+def _shape(template: ChatTemplate, specials: tuple[tuple[str, str], ...]) -> _Shape:
+    def shows(messages: list[Message], test: Callable[[str], bool]) -> bool:
+        try:
+            text = template.render(
+                {**dict(specials), "messages": messages, "tools": None, "add_generation_prompt": True}
+            )
+        except Exception:
+            return False
+        return test(text)
+
+    plain, listed = ([{"role": "user", "content": content}] for content in ("needle", _parts("needle")))
+    parts = not shows(plain, _clean) and shows(listed, _clean)
+    shapes = [_Shape(parts=parts, json_arguments=json_arguments) for json_arguments in (False, True)]
+    objects, texts = (shows([shape.message(m) for m in _probe_call()], _clean_call) for shape in shapes)
+    return _Shape(parts=parts, json_arguments=texts and not objects)
 
 
 def _parts(text: str) -> list[Message]:

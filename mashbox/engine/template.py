@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar
 
-from jinja2 import TemplateError, TemplateSyntaxError, nodes
+from jinja2 import TemplateError, TemplateSyntaxError, nodes, pass_context
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
@@ -27,14 +27,10 @@ _steps_left: ContextVar[list[int]] = ContextVar("steps_left")
 
 
 class ChatTemplate:
-    """One template; nothing is compiled before it is needed, so that a broken one fails only its use.
-
-    ``notes`` is room for what others find out about it once.
-    """
+    """One template; nothing is compiled before it is needed, so that a broken one fails only its use."""
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self.notes: dict[str, object] = {}
 
     @cached_property
     def _compiled(self) -> Any:
@@ -101,8 +97,13 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-def _bounded(items: Any) -> Any:
-    """The items of a ``for``, counted against the budget of this rendering."""
+@pass_context
+def _bounded(context: Context, items: Any) -> Any:
+    """The items of a ``for``, counted against the budget of this rendering.
+
+    Taking the context keeps the compiler from working it out once for constant items.
+    """
+    del context
     if isinstance(items, Sized):
         _take_steps(len(items))
         return items

@@ -219,7 +219,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _read_templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     """Sources by name; the main one is ``default``. Files win over what the configuration holds."""
-    held = config.get("chat_template")
+    held = config.get("chat_template") or _read_json(folder / "chat_template.json").get("chat_template")
     templates: dict[str, str] = {}
     if isinstance(held, str):
         templates["default"] = held

@@ -65,6 +65,11 @@ def test_endless_loops_end(monkeypatch: pytest.MonkeyPatch) -> None:
         render(nested)
     with pytest.raises(SecurityError, match="too many steps"):
         render("{% for a in x %}{% endfor %}", x=iter(int, 1))
+    constant = "{% for a in " + str(list(range(40))) + " %}"
+    repeated = ChatTemplate(constant * 2 + "{% endfor %}" * 2)
+    for _ in range(2):
+        with pytest.raises(SecurityError, match="too many steps"):
+            repeated.render({})
     assert render("{% for a in range(900) %}{% endfor %}ok") == "ok", "the budget is for one rendering"
     assert render("{% for a in range(900) %}{% endfor %}ok") == "ok"
 

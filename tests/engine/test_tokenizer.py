@@ -1,4 +1,5 @@
 import json
+from array import array
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -101,8 +102,6 @@ def test_long_texts_are_the_same_from_the_cache_and_in_threads(letters: ModelTok
 
 
 def test_the_cache_holds_no_more_than_its_limit() -> None:
-    from array import array
-
     cache = _PieceCache(10)
     for letter in "abc":
         cache.put((letter * 4, True), array("i", [1]))
@@ -148,6 +147,11 @@ def test_chat_templates_from_configuration_and_files(tmp_path: Path) -> None:
     assert model.templates["tool_use"].source == "tools"
     (folder / "chat_template.jinja").write_text("file")
     assert ModelTokenizer.load(folder).chat_template == "file"
+
+
+def test_a_chat_template_in_a_file_of_its_own(tmp_path: Path) -> None:
+    folder = hub_folder(tmp_path, metaspace, chat_template={"chat_template": "its own"})
+    assert ModelTokenizer.load(folder).chat_template == "its own"
 
 
 def test_a_sentencepiece_file_alone_is_refused(tmp_path: Path) -> None:
