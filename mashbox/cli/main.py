@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import mashbox
-from mashbox.cli import chat, console, run
+from mashbox.cli import chat, console, pull, run
 from mashbox.cli.frame import CommandLine
 
 app = typer.Typer(
@@ -43,6 +43,7 @@ def root(
         console.output().print(context.get_help(), markup=False)
 
 
+app.command(epilog=pull.EPILOG)(pull.pull)
 app.command(epilog=run.EPILOG)(run.run)
 app.command(epilog=chat.EPILOG)(chat.chat)
 
