@@ -33,7 +33,7 @@ def load_gguf(path: Path, dtype: torch.dtype, progress: Progress) -> LoadedModel
     module = build_empty(config, dtype)
     plan = _plan(module, file, architecture, config)
     with unpacking_threads() as pool:
-        weight_bytes = fill(module, _tensors(module, file, plan, config, dtype, pool, progress), dtype)
+        weight_bytes = fill(module, _tensors(module, file, plan, config, pool, progress), dtype)
     return LoadedModel(
         module=module, config=config, architecture=file.architecture, weight_bytes=weight_bytes, dtype=dtype
     )
@@ -97,7 +97,6 @@ def _tensors(
     file: GGUFFile,
     plan: list[tuple[str, Rule]],
     config: Config,
-    dtype: torch.dtype,
     pool: Executor,
     progress: Progress,
 ) -> Iterator[tuple[str, Tensor]]:
@@ -107,8 +106,7 @@ def _tensors(
     for name, rule in plan:
         progress(STAGE, done, total)
         expected = shapes[name]
-        kind = dtype if isinstance(expected, nn.Parameter) else expected.dtype
-        target = torch.empty(expected.shape, dtype=kind, device="cpu")
+        target = torch.empty(expected.shape, dtype=expected.dtype, device="cpu")
         for source, views in zip(rule.sources, rule.places(target, config), strict=True):
             info = file.tensors[source]
             if info.n_elements != sum(view.numel() for view in views):
