@@ -18,6 +18,8 @@ ARCHITECTURES: dict[str, tuple[str, layout.Change]] = {
     "deepseek_v2": ("deepseek2", layout.deepseek),
     "deepseek_v3": ("deepseek2", layout.deepseek),
     "ernie4_5": ("ernie4_5", layout.unchanged),
+    "exaone4": ("exaone4", layout.unchanged),
+    "gemma": ("gemma", layout.plus_one),
     "gemma2": ("gemma2", layout.plus_one),
     "gemma3_text": ("gemma3", layout.plus_one),
     "gemma4_text": ("gemma4", layout.gemma4),
@@ -25,6 +27,8 @@ ARCHITECTURES: dict[str, tuple[str, layout.Change]] = {
     "glm4_moe": ("glm4moe", layout.split_experts),
     "gpt_oss": ("gpt-oss", layout.gpt_oss),
     "granite": ("granite", layout.llama),
+    "granitemoe": ("granitemoe", layout.granite_hybrid),
+    "granitemoeshared": ("granitemoe", layout.granite_hybrid),
     "granitemoehybrid": ("granitehybrid", layout.granite_hybrid),
     "hunyuan_v1_dense": ("hunyuan-dense", layout.unchanged),
     "lfm2": ("lfm2", layout.lfm2),
@@ -36,6 +40,7 @@ ARCHITECTURES: dict[str, tuple[str, layout.Change]] = {
     "mixtral": ("llama", layout.llama),
     "olmo2": ("olmo2", layout.unchanged),
     "olmo3": ("olmo2", layout.unchanged),
+    "olmoe": ("olmoe", layout.split_experts),
     "phi3": ("phi3", layout.unchanged),
     "qwen2": ("qwen2", layout.unchanged),
     "qwen2_moe": ("qwen2moe", layout.split_experts),
@@ -181,6 +186,10 @@ def _hybrid_heads(config: Any) -> list[int]:
     return [config.num_key_value_heads if kind in attending else 0 for kind in config.layer_types]
 
 
+def _granite_shared(config: Any) -> Keys:
+    return _granite(config) | {"expert_shared_feed_forward_length": config.shared_intermediate_size}
+
+
 def _granite_hybrid(config: Any) -> Keys:
     return _granite(config) | {
         "attention.head_count_kv": _hybrid_heads(config),
@@ -264,7 +273,10 @@ _SPECIAL: dict[str, Callable[[Any], Keys]] = {
     "gemma3_text": _sliding,
     "gemma4_text": _gemma4,
     "gpt_oss": _gpt_oss,
+    "exaone4": _sliding,
     "granite": _granite,
+    "granitemoe": _granite,
+    "granitemoeshared": _granite_shared,
     "granitemoehybrid": _granite_hybrid,
     "lfm2": _lfm2,
     "lfm2_moe": _lfm2,

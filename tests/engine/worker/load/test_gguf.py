@@ -19,6 +19,7 @@ from tests.engine.worker.tiny import random_weights, tiny_config
 # What a file can't say, or what llama.cpp takes for granted, differs from the tiny models' defaults.
 CHANGES: dict[str, dict[str, Any]] = {
     "gemma2": {"query_pre_attn_scalar": 16, "tie_word_embeddings": True},
+    "exaone4": {"sliding_window_pattern": 2},
     "gemma3_text": {"query_pre_attn_scalar": 16},
     "gemma4_text": {"allow_global_per_layer_attribute_access": True},
     "lfm2_moe": {"tie_word_embeddings": True},
@@ -121,7 +122,23 @@ def test_variants_come_back(model_type: str, changes: dict[str, Any], tmp_path: 
 
 def test_every_known_architecture_is_tested() -> None:
     written = {architecture for architecture, _ in gguf_writer.ARCHITECTURES.values()}
-    assert set(ARCHITECTURES) == written
+    assert set(ARCHITECTURES) == written | set(TEXT_PARTS)
+
+
+TEXT_PARTS = {"qwen2vl": "qwen2", "qwen3vl": "qwen3", "qwen3vlmoe": "qwen3_moe"}
+
+
+@pytest.mark.parametrize("architecture", TEXT_PARTS)
+def test_the_text_part_of_a_model_that_reads_images(architecture: str, tmp_path: Path) -> None:
+    module, config = original(TEXT_PARTS[architecture])
+    plain, change = gguf_writer.ARCHITECTURES[config.model_type]
+    tensors = gguf_writer.tensors_of(module, config, plain, change)
+    metadata = gguf_writer.metadata_of(config, architecture) | {
+        f"{architecture}.rope.dimension_sections": [2, 3, 3, 0],
+        "general.architecture": architecture,
+    }
+    gguf_writer.write_tensors(tmp_path / "model.gguf", config, tensors, metadata)
+    assert_same(load_gguf(tmp_path / "model.gguf", torch.float32, nothing).module, module)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Gemma 2 and 3: norms kept with one added, sliding windows, norms around each block."""
+"""Gemma 1 to 3: norms kept with one added; sliding windows and norms around each block since the second."""
 
 from mashbox.engine.worker.load.architectures.base import Architecture
 from mashbox.engine.worker.load.gguf_config import Fields, decoder, sliding_layers
@@ -36,6 +36,15 @@ def _fields(keys: Keys, period: int, wide: int) -> Fields:
     }
 
 
+def _gemma(keys: Keys) -> tuple[str, Fields]:
+    return "gemma", decoder(keys)
+
+
+def _gemma_rules(config: Config) -> Rules:
+    before_mlp = rename({"post_attention_layernorm": "ffn_norm"}, values=without_one)
+    return {**_rules(config), **before_mlp}
+
+
 def _gemma2(keys: Keys) -> tuple[str, Fields]:
     return "gemma2", _fields(keys, 2, 46) | {
         "attn_logit_softcapping": keys.number("attn_logit_softcapping", 50.0),
@@ -52,5 +61,6 @@ def _gemma3(keys: Keys) -> tuple[str, Fields]:
     return "gemma3_text", fields
 
 
+GEMMA = Architecture(_gemma, _gemma_rules)
 GEMMA2 = Architecture(_gemma2, _rules)
 GEMMA3 = Architecture(_gemma3, _rules)

@@ -10,6 +10,7 @@ from mashbox.engine.worker.load.gguf_config import Fields, stateful_layers
 from mashbox.engine.worker.load.gguf_names import (
     DECODER,
     Config,
+    Rule,
     Rules,
     bare,
     experts,
@@ -33,6 +34,17 @@ def _scaled(keys: Keys) -> Fields:
 
 def _granite(keys: Keys) -> tuple[str, Fields]:
     return "granite", _scaled(keys)
+
+
+def _granite_moe(keys: Keys) -> tuple[str, Fields]:
+    fields = _scaled(keys) | {
+        "num_local_experts": keys.whole("expert_count"),
+        "num_experts_per_tok": keys.whole("expert_used_count"),
+    }
+    shared = keys.whole("expert_shared_feed_forward_length", 0)
+    if not shared:
+        return "granitemoe", fields
+    return "granitemoeshared", fields | {"shared_intermediate_size": shared}
 
 
 def _granite_rules(config: Config) -> Rules:
@@ -65,7 +77,7 @@ def _squeezed_kernel(target: Tensor, config: Config) -> Sequence[Sequence[Tensor
     return squeezed(target, config) if target.ndim == 3 else ((target,),)
 
 
-def _hybrid_rules(config: Config) -> Rules:
+def _mixed_rules(config: Config) -> dict[str, Rule]:
     suffix = "_shexp" if config.num_local_experts else ""
     return {
         **DECODER,
@@ -76,6 +88,12 @@ def _hybrid_rules(config: Config) -> Rules:
             stacked,
         ),
         **bare({"shared_mlp.output_linear.weight": f"ffn_down{suffix}.weight"}),
+    }
+
+
+def _hybrid_rules(config: Config) -> Rules:
+    return {
+        **_mixed_rules(config),
         **rename({"mamba.in_proj": "ssm_in", "mamba.out_proj": "ssm_out", "mamba.norm": "ssm_norm"}),
         **rename({"mamba.conv1d": "ssm_conv1d"}, _squeezed_kernel),
         **bare({"mamba.dt_bias": "ssm_dt.bias", "mamba.D": "ssm_d"}),
@@ -84,4 +102,5 @@ def _hybrid_rules(config: Config) -> Rules:
 
 
 GRANITE = Architecture(_granite, _granite_rules)
+GRANITE_MOE = Architecture(_granite_moe, _mixed_rules)
 GRANITE_HYBRID = Architecture(_hybrid, _hybrid_rules)
