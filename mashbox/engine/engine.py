@@ -63,8 +63,8 @@ class Engine(Protocol):
     async def encode(self, request: Request) -> EncodedPrompt:
         """Render and tokenise off the event loop.
 
-        Works while the engine loads. Raises InvalidRequest (the template refused, or no tokens) or
-        PromptTooLong.
+        Works while the engine loads. Raises InvalidRequest (the template refused, no tokens, or a forced
+        call that can't be) or PromptTooLong.
         """
         ...
 

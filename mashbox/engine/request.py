@@ -39,6 +39,12 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
 
 
+class ForcedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer must be a tool call: of the tool ``name``, or of any of the conversation's (None)."""
+
+    name: str | None = None
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What a client asked for, whichever API it used.
 
@@ -52,13 +58,20 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     sampling: Sampling = Sampling()
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    forced: ForcedCall | None = None
     ignore_end: bool = False
     session: str | None = None
     tenant: str = ""
 
 
 class EncodedPrompt(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt as token ids; ``thinking_open`` when its last marker opened a thought."""
+    """A prompt as token ids, and what the answer's reader must know of it.
+
+    ``thinking_open`` when its last marker opened a thought, ``tail`` the end of its text, ``grammar`` what a
+    forced answer is held to (see :mod:`mashbox.engine.grammar`).
+    """
 
     ids: list[int]
     thinking_open: bool = False
+    tail: str = ""
+    grammar: str | None = None

@@ -11,7 +11,7 @@ from litestar.datastructures import State
 from litestar.types import ASGIApp, Scope
 
 from mashbox.engine.events import Event, Finished, Text, Thinking, ToolCall
-from mashbox.engine.request import Conversation, Request
+from mashbox.engine.request import Conversation, ForcedCall, Request
 from mashbox.server import sse
 from mashbox.server.body import invalid, parse
 from mashbox.server.failure import Failure
@@ -76,16 +76,24 @@ def _thinking(body: ChatCompletionRequest) -> bool:
     return asked
 
 
-def _tools(body: ChatCompletionRequest) -> list[dict[str, Any]]:
-    """The tools that are shown to the model."""
+def _tools_and_choice(body: ChatCompletionRequest) -> tuple[list[dict[str, Any]], ForcedCall | None]:
+    """The tools that are shown to the model, and the call that is asked for."""
     tools = template_tools(body.tools)
     choice = body.tool_choice
     kind = choice.get("type") if isinstance(choice, dict) else choice
     if kind == "none":
-        return []
+        return [], None
     if kind in (None, "auto"):
-        return tools
-    raise invalid("tool_choice", "takes 'auto' and 'none'; a call can't be required here.")
+        return tools, None
+    if kind == "required":
+        return tools, ForcedCall()
+    function = choice.get("function") if isinstance(choice, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    if kind != "function" or not isinstance(name, str):
+        raise invalid(
+            "tool_choice", 'takes "auto", "none", "required" or {"type": "function", "function": {"name": …}}.'
+        )
+    return tools, ForcedCall(name=name)
 
 
 def _refuse_unsupported(body: ChatCompletionRequest) -> None:
@@ -99,9 +107,10 @@ def to_request(body: ChatCompletionRequest, scope: Scope) -> Request:
     """The internal request. Raises InvalidRequest naming the field."""
     _refuse_unsupported(body)
     options = body.chat_template_kwargs or {}
+    tools, forced = _tools_and_choice(body)
     conversation = Conversation(
         messages=template_messages(body.messages),
-        tools=_tools(body),
+        tools=tools,
         thinking=_thinking(body),
         options={name: value for name, value in options.items() if name not in OWN_VARIABLES},
     )
@@ -111,6 +120,7 @@ def to_request(body: ChatCompletionRequest, scope: Scope) -> Request:
         sampling=sampling_of(body, random_seed() if body.seed is None else body.seed),
         max_tokens=limit_of(body),
         stop=stops_of(body),
+        forced=forced,
         session=session_of(scope, body.prompt_cache_key),
         tenant=tenant_of(scope),
     )
