@@ -62,16 +62,6 @@ def arguments_schema(parameters: Any) -> dict[str, Any]:
     return schema
 
 
-def is_text(schema: Any) -> bool:
-    """Whether every value of a parameter is a string, so that formats which write strings bare do so."""
-    if not isinstance(schema, Mapping):
-        return False
-    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
-    if isinstance(values, list) and values and "type" not in schema:
-        return all(isinstance(value, str) for value in values)
-    return schema.get("type") in ("string", ["string"])
-
-
 def _tidy(schema: Any, *, close: bool) -> Any:
     """A copy without what says nothing; with ``close``, objects that list their properties get no others."""
     if not isinstance(schema, Mapping):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mashbox.engine.tool_schema import arguments_schema, is_text
+from mashbox.engine.tool_schema import arguments_schema
 
 
 def test_annotations_and_idle_keywords_go_but_properties_of_their_names_stay() -> None:
@@ -74,20 +74,3 @@ def test_no_parameters_are_an_empty_object() -> None:
 def test_parameters_that_are_no_object(parameters: Any) -> None:
     with pytest.raises(ValueError, match=r"type|schema"):
         arguments_schema(parameters)
-
-
-@pytest.mark.parametrize(
-    ("schema", "text"),
-    [
-        ({"type": "string"}, True),
-        ({"enum": ["a", "b"]}, True),
-        ({"const": "a"}, True),
-        ({"enum": ["a", 1]}, False),
-        ({"type": "integer", "enum": ["a"]}, False),
-        ({"type": ["string", "null"]}, False),
-        ({}, False),
-        (True, False),
-    ],
-)
-def test_which_parameters_are_text(schema: Any, text: bool) -> None:
-    assert is_text(schema) is text

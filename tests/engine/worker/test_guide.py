@@ -11,8 +11,11 @@ import pytest
 import torch
 
 from mashbox.engine.detokenize import decode
+from mashbox.engine.events import ToolCall
+from mashbox.engine.formats.families import HERMES
 from mashbox.engine.gguf_tokenizer import write_tokenizer
 from mashbox.engine.grammar import forced_call
+from mashbox.engine.parse import OutputParser
 from mashbox.engine.prompt import encode
 from mashbox.engine.request import Conversation, Sampling
 from mashbox.engine.tokenizer import ModelTokenizer
@@ -209,7 +212,6 @@ BOOKING: dict[str, Any] = {
 TOOLS = [
     {"type": "function", "function": {"name": "book", "description": "Book a room.", "parameters": BOOKING}}
 ]
-HEAD, TAIL = '<tool_call>\n{"name": "book", "arguments": ', "}\n</tool_call>"
 
 
 class Starter:
@@ -218,15 +220,13 @@ class Starter:
     def __init__(self, gguf: Path, folder: Path) -> None:
         write_tokenizer(gguf, folder)
         self.tokenizer = ModelTokenizer.load(folder)
-        # Rows of one token: more threads only wait for each other.
-        torch.set_num_threads(1)
         self.runner = ExactRunner(load_gguf(gguf, torch.float32, lambda *_: None), slots=4, ctx=256)
         self.guides = Guides(str(folder))
         self.markers = {text: index for index, text in self.tokenizer.markers.texts.items()}
         self._numbers: Iterator[int] = iter(range(1, 1000))
 
-    def ask(self, sampling: list[Sampling], max_tokens: int = 80) -> list[tuple[str, str | None]]:
-        """Text and finish of one forced call per sampling, all in one batch."""
+    def ask(self, sampling: list[Sampling], limits: list[int]) -> list[tuple[str, str | None]]:
+        """Text and finish of one forced call for each sampling and ``max_tokens``, all in one batch."""
         talk = Conversation(
             messages=[{"role": "user", "content": "Book a double room for Ann, 31, three nights."}]
         )
@@ -236,12 +236,12 @@ class Starter:
             Submit(
                 id=number,
                 ids=prompt.ids,
-                max_tokens=max_tokens,
+                max_tokens=limit,
                 end_ids=sorted(self.tokenizer.end_ids),
                 sampling=one,
                 grammar=grammar,
             )
-            for number, one in zip(islice(self._numbers, len(sampling)), sampling, strict=True)
+            for number, one, limit in zip(islice(self._numbers, len(limits)), sampling, limits, strict=True)
         ]
         heard = run(Scheduler(self.runner, self.guides), submits)
         return [self._words(heard[one.id]) for one in submits]
@@ -256,24 +256,30 @@ class Starter:
 
 
 @pytest.fixture(scope="module")
-def starter(starter_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Starter:
-    return Starter(starter_gguf, tmp_path_factory.mktemp("starter"))
+def starter(starter_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
+    threads = torch.get_num_threads()
+    # Rows of one token: more threads would only wait for each other.
+    torch.set_num_threads(1)
+    yield Starter(starter_gguf, tmp_path_factory.mktemp("starter"))
+    torch.set_num_threads(threads)
 
 
 @pytest.mark.real
 def test_the_starter_is_held_to_a_schema_at_any_temperature(starter: Starter) -> None:
-    samplings = [Sampling(), *(Sampling(temperature=1.0, seed=seed) for seed in range(2))]
-    answers = starter.ask(samplings)
+    samplings = [Sampling(), *(Sampling(temperature=1.0, seed=seed) for seed in range(3))]
+    answers = starter.ask(samplings, [80] * 4)
     for text, finish in answers:
         assert finish == "stop", text
-        assert text.startswith(HEAD) and text.endswith(TAIL)
-        arguments = json.loads(text.removeprefix(HEAD).removesuffix(TAIL))
-        jsonschema.validate(arguments, BOOKING)
+        parser = OutputParser(HERMES, tools=TOOLS)
+        (call,) = [*parser.push(text), *parser.finish()]
+        assert isinstance(call, ToolCall) and call.name == "book"
+        assert f'"arguments": {call.arguments}}}\n' in text, "the arguments are as the model wrote them"
+        jsonschema.validate(json.loads(call.arguments), BOOKING)
     assert len({text for text, _ in answers}) > 1, "the seeds made no difference"
 
 
 @pytest.mark.real
 def test_a_call_of_the_starter_cut_short_is_the_start_of_the_whole_one(starter: Starter) -> None:
-    (whole, _), (cut, finish) = *starter.ask([Sampling()]), *starter.ask([Sampling()], max_tokens=15)
+    (whole, _), (cut, finish) = starter.ask([Sampling(temperature=1.0, seed=7)] * 2, [80, 15])
     assert finish == "length"
     assert whole.startswith(cut) and len(cut) < len(whole)
