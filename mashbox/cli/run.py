@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +14,7 @@ from mashbox.errors import UsageError
 from mashbox.settings import RULES, Settings
 
 if TYPE_CHECKING:
+    from mashbox.facts import ModelFacts
     from mashbox.memory import MemoryPlan
     from mashbox.server.settings import ServerSettings
     from mashbox.store import LocalModel
@@ -73,11 +73,12 @@ def run(
     chosen = configuration.load(flags)
     if until_eof:
         end_with_stdin()
-    serve_model(chosen)
+    check_and_serve(chosen)
 
 
-def serve_model(chosen: Settings) -> None:
+def check_and_serve(chosen: Settings) -> None:
     """Check, pull, plan, and serve until told to end."""
+    from mashbox.cli import serving
     from mashbox.server.serve import check_exposure, open_socket
 
     server = server_settings(chosen)
@@ -87,8 +88,8 @@ def serve_model(chosen: Settings) -> None:
     for name in NO_EFFECT_YET:
         if getattr(chosen, name) != getattr(Settings(), name):
             console.warn(f"{configuration.flag(name)} has no effect in this version.")
-    model, plan = prepare(chosen)
-    _serve(chosen, server, model, plan)
+    model, facts, plan = prepare(chosen)
+    serving.serve_model(chosen, server, model, facts, plan)
 
 
 def server_settings(chosen: Settings) -> "ServerSettings":
@@ -125,8 +126,11 @@ def keys(chosen: Settings) -> tuple[str, ...]:
     return tuple(found)
 
 
-def prepare(chosen: Settings) -> "tuple[LocalModel, MemoryPlan]":
-    """The model, pulled when it is missing, and the memory plan, printed. Raises what forbids to serve it."""
+def prepare(chosen: Settings) -> "tuple[LocalModel, ModelFacts, MemoryPlan]":
+    """The model, pulled when it is missing, its facts, and the memory plan, printed.
+
+    Raises what forbids to serve it: UsageError, PullError, ModelError.
+    """
     from mashbox import capacity, catalog
     from mashbox.cli.pull import shown
     from mashbox.facts import read_facts
@@ -155,47 +159,11 @@ def prepare(chosen: Settings) -> "tuple[LocalModel, MemoryPlan]":
     )
     console.note(
         f"Memory: weights {_gb(plan.weights)} + {plan.slots} slots of {plan.ctx:,} tokens {_gb(plan.kv)}"
-        f" + working memory {_gb(plan.working)} = {_gb(plan.total)} of {_gb(available)} free"
+        f" + working {_gb(plan.working)} = {_gb(plan.total)} of {_gb(available)} GB free"
     )
     if plan.ctx < facts.context_length and chosen.ctx is None:
         console.note(f"The model can hold {facts.context_length:,} tokens; the context is cut to what fits.")
-    return model, plan
-
-
-def _serve(chosen: Settings, server: "ServerSettings", model: "LocalModel", plan: "MemoryPlan") -> None:
-    from mashbox.cli import recipes
-    from mashbox.cli.loading import until_ready
-    from mashbox.cli.watch import Files, watch
-    from mashbox.engine.local import EngineSettings, LocalEngine
-    from mashbox.facts import read_facts
-    from mashbox.server.app import create_app
-    from mashbox.server.serve import serve
-
-    began = time.monotonic()
-    files = Files([file.path for file in model.files])
-    engine = LocalEngine(
-        model,
-        read_facts(model.weights, model.format),
-        EngineSettings(
-            ctx=plan.ctx,
-            slots=plan.slots,
-            engine=chosen.engine,
-            weights=chosen.weights,
-            device="cpu",
-            threads=chosen.threads or 0,
-        ),
-    )
-
-    async def beside(url: str) -> None:
-        await until_ready(engine)
-        console.note(f"Ready after {time.monotonic() - began:.1f} s: {url}")
-        for line in recipes.lines(url, model.id, ctx=plan.ctx, keyed=bool(server.api_keys)):
-            console.note(line)
-        console.note("Ctrl-C ends the server.")
-        await watch(engine, files)
-
-    serve(create_app(engine, server), server, on_listening=beside)
-    console.note("Stopped.")
+    return model, facts, plan
 
 
 def end_with_stdin() -> None:
@@ -210,4 +178,4 @@ def end_with_stdin() -> None:
 
 
 def _gb(count: int) -> str:
-    return f"{count / 1e9:.2f} GB"
+    return f"{count / 1e9:.2f}"

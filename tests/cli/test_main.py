@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 import mashbox
-from mashbox.cli import frame
+from mashbox.cli import complete, frame
 from mashbox.cli.main import app
 from mashbox.errors import DoesNotFit, UnknownModel
 
@@ -137,6 +138,24 @@ def test_completion_names_the_commands() -> None:
         [sys.executable, "-m", "mashbox"], env=environment, capture_output=True, check=False
     )
     assert "--version" in done.stdout.decode()
+
+
+@pytest.mark.parametrize("command", ["pull", "run", "chat"])
+def test_every_command_has_help_with_an_example(command: str) -> None:
+    result = runner.invoke(app, [command, "--help"])
+    assert result.exit_code == 0
+    assert f"Usage: mashbox {command}" in result.stdout
+    assert f"mashbox {command}" in result.stdout.partition("Example")[2]
+
+
+def test_completion_names_the_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASHBOX_HOME", str(tmp_path))
+    assert complete.models("smollm2-13") == ["smollm2-135m"]
+    assert complete.models("no such") == []
+    config = tmp_path / "config"
+    config.mkdir()
+    (config / "models.json").write_text("{")
+    assert complete.models("smollm2-13") == []
 
 
 def test_ctrl_c_in_a_real_process_is_130() -> None:

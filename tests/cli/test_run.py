@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mashbox import facts, memory, pull
-from mashbox.cli import recipes, run
+from mashbox.cli import recipes, run, serving
 from mashbox.cli.client import Client
 from mashbox.cli.main import app
 from mashbox.errors import UsageError
@@ -50,7 +50,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     monkeypatch.setattr(pull, "ensure", ensure)
     monkeypatch.setattr(facts, "read_facts", lambda weights, format: some_facts(limit=4096))
     monkeypatch.setattr(memory, "available_memory", lambda: 8 * 10**9)
-    monkeypatch.setattr(run, "_serve", lambda *arguments: calls.append(("serve", *arguments)))
+    monkeypatch.setattr(serving, "serve_model", lambda *arguments: calls.append(("serve", *arguments)))
     return calls
 
 
@@ -69,8 +69,8 @@ def test_the_plan_is_printed_before_loading(served: list[tuple[Any, ...]]) -> No
     plan = memory.plan_memory(some_facts(limit=4096), 4096, 4, 4)
     working, total = plan.working / 1e9, plan.total / 1e9
     assert second == (
-        f"Memory: weights 0.54 GB + 4 slots of 4,096 tokens 0.81 GB + working memory {working:.2f} GB"
-        f" = {total:.2f} GB of 8.00 GB free"
+        f"Memory: weights 0.54 + 4 slots of 4,096 tokens 0.81 + working {working:.2f}"
+        f" = {total:.2f} of 8.00 GB free"
     )
     assert served[0] == ("pull", "smollm2-135m")
 
@@ -82,7 +82,7 @@ def test_flags_reach_the_server(served: list[tuple[Any, ...]], monkeypatch: pyte
     result = runner.invoke(app, [*args, "--allow-host", "a.b", "--allow-host", "c", "--max-body-mib", "1"])
     assert result.exit_code == 0, result.stderr
     assert served[0] == ("pull", "org/repo")
-    _, chosen, server, _, plan = served[1]
+    _, chosen, server, _, _, plan = served[1]
     assert (server.host, server.allow_hosts, server.api_keys) == ("0.0.0.0", ("a.b", "c"), ("k",))
     assert (server.ui, server.max_body_mib, server.drain_s) == (True, 1, 7.0)
     assert (plan.ctx, plan.slots, chosen.engine) == (512, 3, "auto")

@@ -1,13 +1,16 @@
 """The chat on a real pseudo-terminal: typing, stopping an answer, leaving."""
 
 import contextlib
+import fcntl
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,21 +23,28 @@ CTRL_C, CTRL_D, ENTER, ALT_ENTER = "\x03", "\x04", "\r", "\x1b\r"
 _ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9]|[=>])")
 
 
+def _take_terminal() -> None:
+    """In the child: make standard input its controlling terminal, so that Ctrl-C becomes a signal."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 class Terminal:
     """A program on a pseudo-terminal of 80 by 24."""
 
     def __init__(self, *args: str, home: Path) -> None:
-        self.pid, self._fd = pty.fork()
-        if self.pid == 0:
-            environment = {
-                **os.environ,
-                "MASHBOX_HOME": str(home),
-                "TERM": "xterm-256color",
-                "PROMPT_TOOLKIT_NO_CPR": "1",
-                "COLUMNS": "80",
-                "LINES": "24",
-            }
-            os.execve(sys.executable, [sys.executable, "-m", "mashbox", *args], environment)
+        self._fd, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        environment = {"MASHBOX_HOME": str(home), "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "mashbox", *args],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env={**os.environ, **environment},
+            start_new_session=True,
+            preexec_fn=_take_terminal,
+        )
+        os.close(theirs)
         self.raw = ""
         self._read_to = 0
 
@@ -69,12 +79,12 @@ class Terminal:
         while self._more(deadline - time.monotonic()):
             pass
         assert time.monotonic() < deadline, f"it goes on; seen: {self.text[self._read_to :]!r}"
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.process.wait(20)
 
     def close(self) -> None:
-        with contextlib.suppress(ProcessLookupError, ChildProcessError):
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
         os.close(self._fd)
 
 
@@ -181,7 +191,7 @@ def test_history_is_kept_between_chats_and_private(tmp_path: Path) -> None:
 
 def test_a_closed_terminal_ends_the_chat(tmp_path: Path) -> None:
     with serving(ScriptedServer()) as server, chatting(server, tmp_path) as terminal:
-        os.kill(terminal.pid, signal.SIGHUP)
+        terminal.process.send_signal(signal.SIGHUP)
         assert terminal.exit_status() == 128 + signal.SIGHUP
         assert "Traceback" not in terminal.text
 
