@@ -24,14 +24,15 @@ from mashbox.errors import UnsupportedModel
 
 SLOT_ATTENTION = "mashbox_slots"
 
+_BLOCK = 256
+"""Queries of a prompt that attend at once: few enough that a block leaves out most of the keys behind it
+(or before its window), many enough for the fused kernel. Measured: never slower than all at once."""
+
 _MASK_ELEMENTS = 1 << 22
-"""Upper bound of a mask's elements (16 MiB in float32); longer inputs are read in blocks of queries."""
+"""Upper bound of a block's mask, in elements (16 MiB in float32); fewer queries where it would be more."""
 
 _SCORE_ELEMENTS = 1 << 23
-"""Upper bound of the scores held at once where they are written out (32 MiB in float32)."""
-
-_WINDOW_BLOCK = 256
-"""Queries per block under a sliding window: a block reads window + block keys, not all of them."""
+"""Upper bound of a block's scores over all heads where they are written out (32 MiB in float32)."""
 
 
 @dataclass(slots=True)
@@ -159,15 +160,14 @@ class _Attend:
     softcap: float | None
     sinks: Tensor | None
 
-    @property
-    def written_out(self) -> bool:
-        """Whether the scores must be touched between the two products, which the fused kernel can't."""
-        return self.softcap is not None or self.sinks is not None
+    def explicit_for(self, key: Tensor, value: Tensor) -> bool:
+        """Whether the scores must be in memory: the fused kernel can't change them on their way."""
+        return self.softcap is not None or self.sinks is not None or key.shape[-1] != value.shape[-1]
 
-    def fused(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    def fused(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         grouped = query.shape[1] != key.shape[1]
         return F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, is_causal=causal, scale=self.scale, enable_gqa=grouped
+            query, key, value, attn_mask=mask, scale=self.scale, enable_gqa=grouped
         )
 
     def explicit(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
@@ -188,9 +188,8 @@ class _Attend:
         return (weights.reshape(kv_heads, -1, keys) @ value[0]).view(1, heads, count, -1)
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        if self.written_out or key.shape[-1] != value.shape[-1]:
-            return self.explicit(query, key, value, mask)
-        return self.fused(query, key, value, mask, causal=False)
+        way = self.explicit if self.explicit_for(key, value) else self.fused
+        return way(query, key, value, mask)
 
 
 def _one(
@@ -200,7 +199,7 @@ def _one(
     end = start + 1
     begin = max(0, end - window) if window else 0
     key, value = key[:, :, begin:end], value[:, :, begin:end]
-    if attend.written_out:
+    if attend.explicit_for(key, value):
         return attend(query, key, value, None)
     # The query heads of one group become the queries of its one key head.
     folded = query.reshape(1, key.shape[1], -1, query.shape[-1])
@@ -210,22 +209,19 @@ def _one(
 def _many(
     attend: _Attend, step: Step, query: Tensor, key: Tensor, value: Tensor, start: int, window: int | None
 ) -> Tensor:
-    """A piece of a prompt: causal from ``start`` on, in blocks of queries where memory asks for it."""
-    count, end = query.shape[2], start + query.shape[2]
-    windowed = bool(window) and end > (window or 0)
-    fused = not attend.written_out and key.shape[-1] == value.shape[-1]
-    if fused and start == 0 and not windowed:
-        return attend.fused(query, key[:, :, :end], value[:, :, :end], None, causal=True)
-    reach = min(end, (window or end) + _WINDOW_BLOCK) if windowed else end
-    per_query = reach if fused else reach * query.shape[1]
-    block = max(1, (_MASK_ELEMENTS if fused else _SCORE_ELEMENTS) // per_query)
-    block = min(block, _WINDOW_BLOCK if windowed else count)
+    """A piece of a prompt: causal from ``start`` on, in blocks of queries that reach only their own keys."""
+    count = query.shape[2]
+    if window and window >= start + count:
+        window = None
+    reach = min(start + count, window + _BLOCK) if window else start + count
+    limit = _SCORE_ELEMENTS // query.shape[1] if attend.explicit_for(key, value) else _MASK_ELEMENTS
+    block = max(1, min(_BLOCK, limit // reach))
     pieces = []
     for first in range(0, count, block):
         last = min(first + block, count)
-        begin = max(0, start + first - window + 1) if windowed and window else 0
+        begin = max(0, start + first + 1 - window) if window else 0
         keys = slice(begin, start + last)
-        mask = _mask(step, query, start + first, start + last, begin, window if windowed else None)
+        mask = _mask(step, query, start + first, start + last, begin, window)
         pieces.append(attend(query[:, :, first:last], key[:, :, keys], value[:, :, keys], mask))
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=2)
 
@@ -233,7 +229,7 @@ def _many(
 def _mask(step: Step, like: Tensor, first: int, last: int, begin: int, window: int | None) -> Tensor:
     """0 where a query at positions ``first`` to ``last`` sees a key from ``begin`` on, -inf elsewhere.
 
-    The most recent ones are kept for the step's other layers, as far as they are small.
+    Kept for the step's other layers, as far as there is room for them.
     """
     name = (first, last, begin, window or 0)
     mask = step.masks.get(name)
