@@ -11,12 +11,10 @@ from typing import Literal
 
 import msgspec
 
-from mashbox.engine.detokenize import Detokenizer
+from mashbox.engine.dialect import AnswerReader, Dialect, Output, joined
 from mashbox.engine.engine import EngineStatus, ModelCard
-from mashbox.engine.events import Event, Finished, FinishReason, Text, Timings, Usage
-from mashbox.engine.prompt import encode
+from mashbox.engine.events import Event, Finished, FinishReason, Timings, Usage
 from mashbox.engine.request import EncodedPrompt, Request
-from mashbox.engine.stops import StopFinder
 from mashbox.engine.supervisor import WORKER_COMMAND, Supervisor
 from mashbox.engine.tokenizer import ModelTokenizer
 from mashbox.engine.wire import Cancel, Failed, Row, Start, Submit, Tokens
@@ -73,11 +71,12 @@ class LocalEngine:
         settings: EngineSettings,
         worker: tuple[str, ...] = WORKER_COMMAND,
     ) -> None:
-        self._tokenizer = ModelTokenizer.load(Path(model.tokenizer))
+        tools = model.spec.tools if model.spec else None
+        self._dialect = Dialect(ModelTokenizer.load(model.tokenizer), tools)
         self._facts = facts
         self._settings = settings
         self._model = model
-        self._end_ids = sorted(self._tokenizer.end_ids)
+        self._end_ids = sorted(self._dialect.end_ids)
         self._streams: dict[int, _Stream] = {}
         self._numbers = itertools.count(1)
         # Two threads: a long prompt must not hold up a short one, and rendering is not worth more cores.
@@ -86,6 +85,7 @@ class LocalEngine:
             Start(
                 model=str(model.weights),
                 format=model.format,
+                tokenizer=str(model.tokenizer),
                 ctx=settings.ctx,
                 slots=settings.slots,
                 engine=settings.engine,
@@ -142,7 +142,7 @@ class LocalEngine:
 
     async def encode(self, request: Request) -> EncodedPrompt:
         loop = asyncio.get_running_loop()
-        prompt = await loop.run_in_executor(self._threads, encode, self._tokenizer, request.prompt)
+        prompt = await loop.run_in_executor(self._threads, self._dialect.encode, request)
         if len(prompt.ids) >= self._settings.ctx:
             raise PromptTooLong(len(prompt.ids), self._settings.ctx)
         return prompt
@@ -151,7 +151,8 @@ class LocalEngine:
         self, request: Request, prompt: EncodedPrompt, queue_ms: float = 0.0
     ) -> AsyncIterator[Event]:
         for retried in (False, True):
-            answer = _Answer(self._tokenizer, request, prompt, queue_ms)
+            reader = self._dialect.reader(request, prompt)
+            answer = _Answer(reader, request, prompt, queue_ms)
             try:
                 async with aclosing(self._one_try(request, prompt, answer)) as events:
                     async for event in events:
@@ -175,6 +176,7 @@ class LocalEngine:
                 max_tokens=min(request.max_tokens or room, room),
                 end_ids=[] if request.ignore_end else self._end_ids,
                 sampling=request.sampling,
+                grammar=prompt.grammar,
                 session=request.session,
                 tenant=request.tenant,
             )
@@ -219,14 +221,12 @@ class LocalEngine:
 
 
 class _Answer:
-    """One request's rows into events: text, stop strings, limits, counts and times."""
+    """One request's rows into events, counts and times."""
 
     def __init__(
-        self, tokenizer: ModelTokenizer, request: Request, prompt: EncodedPrompt, queue_ms: float
+        self, reader: AnswerReader, request: Request, prompt: EncodedPrompt, queue_ms: float
     ) -> None:
-        self._detokenizer = Detokenizer(tokenizer)
-        self._stops = StopFinder(request.stop)
-        self._end_ids = frozenset() if request.ignore_end else tokenizer.end_ids
+        self._reader = reader
         self._prompt_tokens = len(prompt.ids)
         self._queue_ms = queue_ms
         self._began = self._first = self._last = time.monotonic()
@@ -240,35 +240,32 @@ class _Answer:
         self._last = time.monotonic()
         if not self._tokens:
             self._first = self._last
-        pieces: list[str] = []
-        reason: FinishReason | None = None
+        output: list[Output] = []
+        end: FinishReason | None = None
         for row in rows:
+            if row.finish == "cancelled":
+                raise WorkerFault("The request was cancelled in the worker.")
             if row.token is not None:
                 self._tokens += 1
                 self._cached = max(self._cached, row.cached)
-                if row.token not in self._end_ids:
-                    pieces.append(self._stops.push(self._detokenizer.push(row.token)))
-            if self._stops.matched is not None:
-                reason = "stop"
+                output += self._reader.push(row.token)
+            if self._reader.stop_sequence is not None:
+                end = "stop"
                 break
-            if row.finish == "cancelled":
-                raise WorkerFault("The request was cancelled in the worker.")
             if row.finish:
-                reason = row.finish
-                pieces.append(self._stops.flush())
-        events: list[Event] = []
-        if text := "".join(pieces):
-            events.append(Text(text))
-        if reason:
+                end = row.finish
+                output += self._reader.finish()
+        events: list[Event] = [*joined(output)]
+        if end:
             self.finished = True
-            events.append(self._finished(reason))
+            events.append(self._finished(self._reader.reason(end)))
         self.sent = self.sent or bool(events)
         return events
 
     def _finished(self, reason: FinishReason) -> Finished:
         return Finished(
             reason=reason,
-            stop_sequence=self._stops.matched,
+            stop_sequence=self._reader.stop_sequence,
             usage=Usage(
                 prompt_tokens=self._prompt_tokens,
                 completion_tokens=self._tokens,

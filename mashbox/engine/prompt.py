@@ -13,6 +13,9 @@ from mashbox.errors import InvalidRequest
 
 Message = dict[str, Any]
 
+_TAIL = 16
+"""Pieces of a prompt (texts and control tokens) in which the assistant's turn surely begins."""
+
 
 def encode(tokenizer: ModelTokenizer, prompt: Conversation | str) -> EncodedPrompt:
     """Ids of a request's prompt: a conversation rendered, or raw text in which markers are tokens.
@@ -37,13 +40,21 @@ def render(tokenizer: ModelTokenizer, conversation: Conversation) -> EncodedProm
     the model has no template, or with the template's own words when it refuses the conversation.
     """
     rendered = render_marked(tokenizer, conversation)
-    ids = tokenizer.with_bos(tokenizer.encode_pieces(tokenizer.markers.split(rendered)))
-    return EncodedPrompt(ids=ids, thinking_open=rendered.rstrip().endswith(THOUGHT_OPENERS))
+    pieces = tokenizer.markers.split(rendered)
+    ids = tokenizer.with_bos(tokenizer.encode_pieces(pieces))
+    return EncodedPrompt(
+        ids=ids,
+        thinking_open=rendered.rstrip().endswith(THOUGHT_OPENERS),
+        tail=_text(tokenizer, pieces[-_TAIL:]),
+    )
 
 
 def render_text(tokenizer: ModelTokenizer, conversation: Conversation) -> str:
     """The rendered conversation as text, for display: not safe to encode, since it forgets who wrote what."""
-    pieces = tokenizer.markers.split(render_marked(tokenizer, conversation))
+    return _text(tokenizer, tokenizer.markers.split(render_marked(tokenizer, conversation)))
+
+
+def _text(tokenizer: ModelTokenizer, pieces: list[str | int]) -> str:
     return "".join([tokenizer.markers.texts[piece] if isinstance(piece, int) else piece for piece in pieces])
 
 

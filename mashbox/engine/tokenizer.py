@@ -81,6 +81,12 @@ class ModelTokenizer:
         return template.source if template else None
 
     @property
+    def response_template(self) -> dict[str, Any] | None:
+        """The model's own description of how it writes its answers, if it has one."""
+        template = self._config.get("response_template")
+        return template if isinstance(template, dict) else None
+
+    @property
     def special_texts(self) -> dict[str, str]:
         """The texts of ``bos_token``, ``eos_token`` and their like, as chat templates use them."""
         names = ("bos_token", "eos_token", "unk_token", "pad_token")
