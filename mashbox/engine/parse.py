@@ -36,8 +36,12 @@ _CONTEXT = 32
 _MAX_SPACE = 16
 """A longer run of white space is said at once: a stop string of line ends must not wait for ever."""
 
-_MAX_FAILED = 64
-"""Regions that turned out not to be calls, after which an answer has none: each may cost its length."""
+_MAX_FAILED = 400_000
+"""Characters of regions that turned out not to be calls, after which an answer has none: each may be as long
+as the answer, so a model in a loop could make them cost the square of it."""
+
+_STRIDE = 1024
+"""Characters that are looked at in one go."""
 
 _ID_LETTERS = string.ascii_letters + string.digits
 
@@ -61,6 +65,7 @@ class OutputParser:
         self._at_start = [r for r in regions if r.first and (calls or r.kind != "call")]
         self._voice = _Voice()
         self._undecided = ""
+        self._ahead = ""
         self._context = ""
         self._inside: Region | None = None
         self._call: Collector | None = None
@@ -73,16 +78,14 @@ class OutputParser:
         """The events that are certain with this text; markers are in it, end-of-turn tokens are not."""
         if self._format is None:
             return [Text(text)] if text else []
-        self._undecided += text
-        while self._step():
-            pass
+        self._ahead += text
+        self._run()
         return self._voice.take()
 
     def finish(self) -> list[Piece]:
         """The last events: the answer has ended, by the model or by a limit."""
         self._ended = True
-        while self._step():
-            pass
+        self._run()
         if self._inside is None:
             self._voice.say_space()
         return self._voice.take()
@@ -91,6 +94,20 @@ class OutputParser:
     def thinking(self) -> bool:
         """Whether a thought is open."""
         return self._inside is not None and self._inside.kind == "thinking"
+
+    def _run(self) -> None:
+        """Read all that is there, a little at a time: looking for one opening must not pass over the next."""
+        while True:
+            while self._step():
+                pass
+            if not self._ahead:
+                return
+            self._undecided += self._ahead[:_STRIDE]
+            self._ahead = self._ahead[_STRIDE:]
+
+    @property
+    def _at_end(self) -> bool:
+        return self._ended and not self._ahead
 
     def _step(self) -> bool:
         """Decide something about the undecided text; False when that takes more of it."""
@@ -135,9 +152,9 @@ class OutputParser:
         behind = self._format.after_call if self._format else None
         for region in self._watched():
             if region.first or region is behind:
-                hit = region.open.at(text, start, end_of_text=self._ended)
+                hit = region.open.at(text, start, end_of_text=self._at_end)
             else:
-                hit = region.open.search(text, start, end_of_text=self._ended)
+                hit = region.open.search(text, start, end_of_text=self._at_end)
             if hit is None:
                 continue
             if hit.pending:
@@ -168,7 +185,7 @@ class OutputParser:
         if region.close and region.close.absent(text):
             self._say(len(text))
             return False
-        hit = region.close.search(text, end_of_text=self._ended) if region.close else None
+        hit = region.close.search(text, end_of_text=self._at_end) if region.close else None
         if hit is None or hit.pending:
             self._say(hit.start if hit else len(text))
             return False
@@ -181,9 +198,9 @@ class OutputParser:
         return True
 
     def _step_call(self, call: Collector) -> bool:
-        call.push(self._undecided, end_of_text=self._ended)
+        call.push(self._undecided, end_of_text=self._at_end)
         self._undecided = ""
-        if not call.closed and not self._ended:
+        if not call.closed and not self._at_end:
             return False
         self._call = None
         raw, rest = call.take()
@@ -192,8 +209,8 @@ class OutputParser:
         whole = call.closed or call.region.close is None or call.region.is_json
         calls = read_calls(call.region, raw, self._tools, split) if whole else None
         if calls is None:
-            self._undecided = raw + rest
-            self._failed += 1
+            self._undecided, self._ahead = raw[:1], raw[1:] + rest + self._ahead
+            self._failed += len(raw)
             self._refuse()
             return True
         self._voice.call([ToolCall(_new_id(), one.name, one.arguments) for one in calls])

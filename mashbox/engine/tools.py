@@ -9,6 +9,8 @@ import json
 import re
 from typing import Any
 
+from mashbox.engine.formats import OutputFormat
+from mashbox.engine.formats.families import HERMES
 from mashbox.engine.request import Conversation
 
 _CODE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
@@ -32,14 +34,16 @@ Write one such block for each call, and nothing behind the last one. The results
 between <tool_response> tags. Call a function only when it helps; otherwise answer in plain text."""
 
 
-def needs_fallback(chat_template: str | None) -> bool:
-    """Whether a template (its source) can't carry an agent's turns: it shows no tools, or no calls of them.
+def needs_fallback(chat_template: str | None, format: OutputFormat | None = HERMES) -> bool:
+    """Whether a model can't use tools by its chat template (the source) and the format of its answers.
 
-    A template that shows tools but forgets the calls in the history (LFM 2, Granite 3) would have the
-    model read results of calls that it never made.
+    Either the template shows no tools; or it forgets the calls in the history (LFM 2, Granite 3), so that
+    the model would read results of calls that it never made; or the format, as ``pick_format`` found it, has
+    no calls, so that nobody could read what the model writes.
     """
     code = _CODE.findall(chat_template or "")
-    return not (any(map(_TOOLS.search, code)) and any(map(_CALLS.search, code)))
+    shows = any(map(_TOOLS.search, code)) and any(map(_CALLS.search, code))
+    return not (shows and format is not None and format.writes_calls)
 
 
 def with_tools_in_system(conversation: Conversation) -> Conversation:

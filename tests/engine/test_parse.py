@@ -213,6 +213,14 @@ def test_every_cut_gives_the_same(name: str) -> None:
     check()
 
 
+def test_long_pieces_are_cut_nowhere_either() -> None:
+    call = '<tool_call>{"name": "f", "arguments": {"s": "</tool_call>"}}</tool_call>'
+    for length in range(1_000, 1_100):
+        said = "a" * length
+        expected = [("text", said), ("call", "f", '{"s": "</tool_call>"}'), ("text", "b")]
+        assert parse([f"{said}\n{call}\nb"]) == expected
+
+
 @pytest.mark.parametrize("name", sorted(set(FORMATS) - {"harmony"}))
 def test_of_what_is_no_call_nothing_is_lost(name: str) -> None:
     @settings(deadline=None)
@@ -246,12 +254,24 @@ def test_the_cost_of_a_token_does_not_grow(start: str) -> None:
     assert whole / 20_000 < 20e-6
 
 
-def test_hostile_markers_do_not_hold_the_server_up() -> None:
+@pytest.mark.parametrize(
+    ("name", "script"),
+    [
+        ("hermes", '<tool_call>{"' * 5_000 + "</tool_call>"),
+        ("hermes", "<tool_call>" + " " * 50_000 + "x"),
+        ("hermes", '<tool_call>{"a":"' + '<tool_call>{"</tool_call>' * 2_500),
+        ("qwen-xml", "<tool_call><function=f>" + "<parameter=x>\n" * 5_000 + "</function></tool_call>"),
+        ("glm", "<tool_call>f<arg_key>x</arg_key>" + "<arg_value>" * 5_000 + "</tool_call>"),
+        ("llama3", '{"name":"f","parameters":' * 3_000),
+        ("mistral", '[TOOL_CALLS]f[ARGS]{"' * 3_000),
+        ("gemma4", '<|tool_call>call:f{a:<|"|>' * 2_000 + "<tool_call|>"),
+        ("lfm2", "<|tool_call_start|>[f(a=" * 3_000 + "<|tool_call_end|>"),
+    ],
+)
+def test_a_model_in_a_loop_does_not_hold_the_server_up(name: str, script: str) -> None:
     began = time.process_time()
-    script = '<tool_call>{"' * 5_000 + "</tool_call>"
-    assert parse([script]) == [("text", script)]
-    assert parse(["<tool_call>" + " " * 50_000 + "x"])[0][0] == "text"
-    assert time.process_time() - began < 10
+    assert parse([script], FORMATS[name]) == [("text", script)]
+    assert time.process_time() - began < 5
 
 
 def test_importing_it_leaves_torch_out() -> None:

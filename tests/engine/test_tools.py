@@ -7,6 +7,7 @@ import pytest
 
 from mashbox.engine.events import Text, ToolCall
 from mashbox.engine.formats import with_fallback_calls
+from mashbox.engine.formats.families import FORMATS
 from mashbox.engine.parse import OutputParser
 from mashbox.engine.request import Conversation
 from mashbox.engine.tools import needs_fallback, with_tools_in_system
@@ -44,6 +45,13 @@ def test_a_template_needs_the_fallback_when_its_code_never_reads_tools_or_calls(
     template: str | None, needed: bool
 ) -> None:
     assert needs_fallback(template) is needed
+
+
+def test_a_model_needs_the_fallback_when_its_calls_can_not_be_read() -> None:
+    template = "{% if tools %}{{ tools }}{{ message.tool_calls }}{% endif %}"
+    assert not needs_fallback(template, FORMATS["glm"])
+    assert needs_fallback(template, FORMATS["thinking"])
+    assert needs_fallback(template, None)
 
 
 def test_tools_join_the_system_prompt_behind_its_text() -> None:

@@ -25,6 +25,8 @@ _THOUGHTS = {"thinking", "reasoning", "reasoning_content", "tool_plan"}
 MAX_OPENING = 4096
 """Characters of the longest opening or closing; what only looks like one is text when it gets longer."""
 
+_SHORT = 256
+
 
 @dataclass(frozen=True, eq=False)
 class Hit:
@@ -45,7 +47,12 @@ class Anchor:
     _idle: set[str] = field(default_factory=set)
 
     def absent(self, text: str) -> bool:
-        """A cheap look: whether none of the characters can begin the anchor. False may be wrong."""
+        """A cheap look at a short text: whether none of its characters can begin the anchor.
+
+        False may be wrong.
+        """
+        if len(text) > _SHORT:
+            return False
         if self._idle.issuperset(text):
             return True
         if "(?<" in self.pattern.pattern.replace("(?P<", ""):
@@ -153,6 +160,11 @@ class OutputFormat:
         if self.compiled.implicit is None:
             # All text has regions of its own here, and between them the turn's opening comes again.
             yield _frame(self.compiled.start_anchor_re)
+
+    @property
+    def writes_calls(self) -> bool:
+        """Whether tool calls are part of the format."""
+        return any(region.kind == "call" for region in self.regions)
 
     @functools.cached_property
     def after_call(self) -> Region | None:

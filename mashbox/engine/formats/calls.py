@@ -59,6 +59,8 @@ def read_calls(region: Region, raw: str, tools: Tools, split: Split = None) -> l
 
 
 def _read_piece(region: Region, raw: str, tools: Tools) -> list[Call] | None:
+    if region.content == "xml-inline" and not _last_one_ends(region, raw):
+        return None
     try:
         value, body = _parse(region, raw, tools)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -168,15 +170,28 @@ def _decoded(value: Any) -> Any:
     return value
 
 
+def _last_one_ends(region: Region, raw: str) -> bool:
+    """False if the last argument's closing tag is missing.
+
+    Such a region is no call anyway, and looking for that tag from every opening before it would take the
+    square of the length: a model that runs in a loop writes thousands.
+    """
+    pattern = region.content_args["tag_pattern"]
+    first, last = _FIRST_TAG.search(pattern), _LAST_TAG.search(pattern)
+    return not first or not last or raw.rfind(first[0]) <= raw.rfind(last[0])
+
+
 def _left_over(region: Region, body: str) -> bool:
     """Whether the region holds text that belongs to no argument."""
     return bool(regex.sub(region.content_args["tag_pattern"], "", body, flags=regex.DOTALL).strip())
 
 
+_FIRST_TAG = regex.compile(r"\A<[\w:-]+")
+_LAST_TAG = regex.compile(r"</[\w:-]+>\Z")
 _STRING = regex.compile(r'"(?:[^"\\]|\\.)*+"', regex.DOTALL)
-_CONTROL = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_CONTROL = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
 def _escape_newlines(raw: str) -> str:
     """Line ends and tabs inside JSON strings escaped; small models forget that."""
-    return str(_STRING.sub(lambda match: regex.sub("[\n\r\t]", lambda c: _CONTROL[c[0]], match[0]), raw))
+    return str(_STRING.sub(lambda match: match[0].translate(_CONTROL), raw))
