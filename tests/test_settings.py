@@ -147,3 +147,13 @@ def test_any_text_is_taken_or_refused_with_its_source(name: str, value: str) -> 
         assert problem.message.startswith(settings.flag(name) + ":")
     else:
         assert isinstance(chosen, Settings)
+
+
+def test_the_documentation_has_a_row_for_every_setting() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "cli.md").read_text(encoding="utf-8")
+    for name, default in vars(Settings()).items():
+        shown = {"None": "auto", "()": ""}.get(str(default), str(default).lower())
+        shown = {"model": "the starter", "api_key_file": ""}.get(name, shown)
+        (row,) = [line for line in page.splitlines() if f"`{settings.variable(name)}` |" in line]
+        cells = [cell.strip().strip("`") for cell in row.split("|")[1:5]]
+        assert cells == [settings.flag(name), settings.variable(name), name, shown]

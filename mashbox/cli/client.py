@@ -6,7 +6,7 @@ Works with any such server; what only mashbox answers (health, timings) is used 
 import dataclasses
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
 
@@ -131,10 +131,10 @@ class Client:
         except (ValueError, KeyError, TypeError, AttributeError):
             raise RemoteError(f"{self.url} does not answer like an OpenAI server.", "Check --url.") from None
 
-    def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Iterator[Answer]:
+    def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Generator[Answer, None, None]:
         """Pieces of the streamed answer, then one :class:`End`; options that are None are not sent.
 
-        Closing the iterator ends the connection, which stops the answer. Raises RemoteError.
+        Closing the generator ends the connection, which stops the answer. Raises RemoteError.
         """
         body = {"messages": list(messages), "stream": True, "stream_options": {"include_usage": True}}
         body |= {name: value for name, value in options.items() if value is not None}

@@ -1,5 +1,6 @@
 """The dialogue of the terminal chat: questions, answers, and the commands that start with a slash."""
 
+import contextlib
 import dataclasses
 import shlex
 import time
@@ -74,17 +75,19 @@ class Talk:
         """Ask and answer until the user leaves."""
         while not self._over:
             try:
-                text = ask(self._prefill).strip()
+                self._turn(ask)
             except EOFError:
                 return
             except KeyboardInterrupt:
                 self._note("Leave with Ctrl-D or /exit.")
-                continue
-            self._prefill = ""
-            if text.startswith("/"):
-                self._command(text)
-            elif text:
-                self._answer(text)
+
+    def _turn(self, ask: Ask) -> None:
+        text = ask(self._prefill).strip()
+        self._prefill = ""
+        if text.startswith("/"):
+            self._command(text)
+        elif text:
+            self._answer(text)
 
     def _answer(self, question: str) -> None:
         """Ask the model; a question that got no word of an answer is kept for /retry."""
@@ -225,9 +228,9 @@ def show_answer(
     client: Client, messages: list[dict[str, Any]], options: Options, screen: "Console", said: list[str]
 ) -> End:
     """Stream one answer to a terminal; its text is added to ``said`` piece by piece. Raises RemoteError."""
-    events = client.chat(messages, **options.body())
     end = End(reason="stop")
-    with AnswerView(screen, waiting="waiting for the first word") as view:
+    answer = contextlib.closing(client.chat(messages, **options.body()))
+    with answer as events, AnswerView(screen, waiting="waiting for the first word") as view:
         for event in events:
             match event:
                 case Piece("thinking", text):

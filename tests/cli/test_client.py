@@ -139,10 +139,10 @@ def test_retry_after_and_code_are_kept() -> None:
     assert (problem.retry_after, problem.code) == (7.0, "line_full")
 
 
-def test_closing_the_iterator_ends_the_connection() -> None:
+def test_closing_the_generator_ends_the_connection() -> None:
     reply = [delta(content="a"), *([0.02, delta(content="b")] * 500)]
     with serving(ScriptedServer(reply)) as server, Client(server.url) as client:
-        with contextlib.closing(client.chat([])) as events:  # type: ignore[type-var]
+        with contextlib.closing(client.chat([])) as events:
             assert next(events) == Piece("text", "a")
         assert server.cut_off.wait(5)
 

@@ -183,6 +183,13 @@ def test_help_names_every_command(play: Any) -> None:
     assert all(command.usage in screen for command in COMMANDS.values())
 
 
+def test_the_documentation_names_every_command() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    for command in COMMANDS.values():
+        usage = command.usage.replace("|", "\\|")
+        assert f"`{usage}`" in page, command.usage
+
+
 @pytest.mark.parametrize("leave", ["/exit", "/quit"])
 def test_leaving(play: Any, leave: str) -> None:
     assert play([leave, "never asked"]).prefills == [""]
