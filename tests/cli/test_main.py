@@ -140,6 +140,12 @@ def test_completion_names_the_commands() -> None:
     assert "--version" in done.stdout.decode()
 
 
+def test_the_serving_process_never_imports_torch() -> None:
+    script = "import sys, mashbox.cli.serving; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert done.stdout == b"False\n"
+
+
 @pytest.mark.parametrize("command", ["pull", "run", "chat"])
 def test_every_command_has_help_with_an_example(command: str) -> None:
     result = runner.invoke(app, [command, "--help"])
