@@ -70,7 +70,6 @@ def gguf_facts(file: GGUFFile) -> ModelFacts:
     value_dim = keys.whole("attention.value_length", head_dim)
     kv_heads = keys.wholes("attention.head_count_kv", layers, heads)
     if "attention.key_length_mla" in keys:
-        # Latent attention: transformers' modules cache the keys and values of every head, unpacked.
         head_dim = keys.whole("attention.key_length_mla")
         value_dim = keys.whole("attention.value_length_mla")
         kv_heads = [heads] * layers
@@ -91,20 +90,21 @@ def gguf_facts(file: GGUFFile) -> ModelFacts:
         weight_file_bytes=file.file_bytes,
         bpw=file.bits_per_weight,
         quant=file.quant,
-        kv_numbers=sum(
-            kv_heads[layer] * _head_numbers(keys, layer, head_dim + value_dim) for layer in holding
-        ),
+        kv_numbers=sum(_cached(keys, layer, kv_heads[layer], head_dim + value_dim) for layer in holding),
         state_numbers=(layers - len(attending)) * _gguf_state(keys, hidden),
         sliding_window=keys.whole("attention.sliding_window", 0),
     )
 
 
-def _head_numbers(keys: Keys, layer: int, usual: int) -> int:
-    """Numbers in a head's key and value; layers with a sliding window may have a size of their own."""
+def _cached(keys: Keys, layer: int, kv_heads: int, head_numbers: int) -> int:
+    """Numbers that a token keeps in one layer's cache; ``head_numbers`` are those of one head."""
+    if "attention.kv_lora_rank" in keys:
+        # Latent attention: transformers' modules cache the latent and the rotated part, once for all heads.
+        return keys.whole("attention.kv_lora_rank") + keys.whole("rope.dimension_count")
     sliding = keys.raw("attention.sliding_window_pattern")
     if "attention.key_length_swa" in keys and isinstance(sliding, list) and any(sliding[layer : layer + 1]):
-        return keys.whole("attention.key_length_swa") + keys.whole("attention.value_length_swa")
-    return usual
+        head_numbers = keys.whole("attention.key_length_swa") + keys.whole("attention.value_length_swa")
+    return kv_heads * head_numbers
 
 
 def _gguf_state(keys: Keys, hidden: int) -> int:
@@ -138,7 +138,8 @@ def _config_facts(text: dict[str, Any], config: dict[str, Any], folder: Path) ->
         kv_heads, head_dim = heads, text["qk_nope_head_dim"] + text["qk_rope_head_dim"]
         value_dim = text["v_head_dim"]
     kinds = text.get("layer_types") or ["full_attention"] * layers
-    attending = sum(kind not in STATEFUL for kind in kinds)
+    attending = [layer for layer, kind in enumerate(kinds) if kind not in STATEFUL]
+    holding = attending[: len(attending) - (text.get("num_kv_shared_layers") or 0)]
     return ModelFacts(
         architecture=text.get("model_type") or config["model_type"],
         context_length=text["max_position_embeddings"],
@@ -153,10 +154,22 @@ def _config_facts(text: dict[str, Any], config: dict[str, Any], folder: Path) ->
         weight_file_bytes=sum(file.stat().st_size for file in files),
         bpw=8 * nbytes / parameters,
         quant=dtype,
-        kv_numbers=attending * kv_heads * (head_dim + value_dim),
-        state_numbers=(len(kinds) - attending) * _config_state(text),
+        kv_numbers=sum(_config_cached(text, layer, kinds[layer], kv_heads, head_dim) for layer in holding),
+        state_numbers=(len(kinds) - len(attending)) * _config_state(text),
         sliding_window=(text.get("sliding_window") or 0) if "sliding_attention" in kinds else 0,
     )
+
+
+def _config_cached(text: dict[str, Any], layer: int, kind: str, kv_heads: int, head_dim: int) -> int:
+    """Numbers that a token keeps in one layer's cache, see :func:`_cached`."""
+    if text.get("kv_lora_rank"):
+        return int(text["kv_lora_rank"] + text["qk_rope_head_dim"])
+    own = dict((text.get("per_layer_config") or {}).get(str(layer), {}))
+    if kind == "full_attention":
+        own.setdefault("head_dim", text.get("global_head_dim"))
+        own.setdefault("num_key_value_heads", text.get("num_global_key_value_heads"))
+    heads, size = own.get("num_key_value_heads") or kv_heads, own.get("head_dim") or head_dim
+    return int(2 * heads * size)
 
 
 def _config_state(text: dict[str, Any]) -> int:

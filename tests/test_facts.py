@@ -87,7 +87,7 @@ def test_a_block_that_predicts_ahead_is_no_layer(tmp_path: Path) -> None:
     assert facts.kv_numbers == 2 * 32
 
 
-def test_latent_attention_is_cached_unpacked(tmp_path: Path) -> None:
+def test_latent_attention_caches_the_latent(tmp_path: Path) -> None:
     metadata = renamed(
         "deepseek2",
         attention__head_count_kv=1,
@@ -95,10 +95,12 @@ def test_latent_attention_is_cached_unpacked(tmp_path: Path) -> None:
         attention__value_length=32,
         attention__key_length_mla=24,
         attention__value_length_mla=12,
+        attention__kv_lora_rank=32,
+        rope__dimension_count=8,
     )
     facts = gguf_facts(tmp_path, metadata)
     assert (facts.kv_heads, facts.head_dim, facts.value_head_dim) == (4, 24, 12)
-    assert facts.kv_numbers == 2 * 4 * (24 + 12)
+    assert facts.kv_numbers == 2 * (32 + 8)
 
 
 def test_heads_of_two_sizes(tmp_path: Path) -> None:
@@ -200,7 +202,23 @@ def test_text_models_inside_others_and_hybrids(tmp_path: Path) -> None:
 def test_latent_attention_in_a_config(tmp_path: Path) -> None:
     latent = {"kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 12}
     facts = read_facts(folder_of(tmp_path, CONFIG | latent), "safetensors")
-    assert facts.kv_numbers == 2 * 4 * (24 + 12)
+    assert facts.kv_numbers == 2 * (32 + 8)
+    assert (facts.kv_heads, facts.head_dim, facts.value_head_dim) == (4, 24, 12)
+
+
+def test_heads_of_two_sizes_in_a_config(tmp_path: Path) -> None:
+    text = CONFIG | {
+        "head_dim": 8,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "sliding_window": 99,
+    }
+    facts = read_facts(folder_of(tmp_path, text | {"global_head_dim": 32}), "safetensors")
+    assert facts.kv_numbers == 2 * 2 * (8 + 32)
+    assert facts.sliding_window == 99
+    own = {"per_layer_config": {"1": {"head_dim": 32, "num_key_value_heads": 1}}}
+    assert read_facts(folder_of(tmp_path, text | own), "safetensors").kv_numbers == 2 * (2 * 8 + 32)
+    shared = read_facts(folder_of(tmp_path, text | {"num_kv_shared_layers": 1}), "safetensors")
+    assert shared.kv_numbers == 2 * 2 * 8
 
 
 def test_broken_folders_are_named(tmp_path: Path) -> None:
