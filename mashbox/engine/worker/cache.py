@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from mashbox.engine.worker.attention import Step
+from mashbox.errors import DoesNotFit
 
 _StateKey = tuple[str, int, int]
 """("conv" or "recurrent", layer, number of the state within the layer)"""
@@ -211,7 +212,17 @@ class SlotCache(Cache):  # type: ignore[misc]
         self._step = None
 
     def _pool_of_tokens(self, like: Tensor) -> Tensor:
-        return like.new_zeros(self.slots, like.shape[1], self.ctx, like.shape[3])
+        return self._pool(like, like.shape[1], self.ctx, like.shape[3])
+
+    def _pool(self, like: Tensor, *shape: int) -> Tensor:
+        try:
+            return like.new_zeros(self.slots, *shape)
+        except RuntimeError as error:
+            # What torch raises when memory is refused, on any device.
+            raise DoesNotFit(
+                f"There is no memory for {self.slots} slots of {self.ctx} tokens.",
+                "Use a smaller --ctx or fewer --slots.",
+            ) from error
 
     def _state(self, key: _StateKey) -> Tensor | None:
         """The rows' states, which the caller may change in place; None when they are just beginning."""
@@ -227,7 +238,7 @@ class SlotCache(Cache):  # type: ignore[misc]
     def _write(self, key: _StateKey, state: Tensor) -> None:
         step = self._running()
         if key not in self._pools:
-            self._pools[key] = state.new_zeros(self.slots, *state.shape[1:])
+            self._pools[key] = self._pool(state, *state.shape[1:])
         self._pools[key][step.rows] = state
         # What was gathered before is older than what was just written.
         self._gathered.pop(key, None)

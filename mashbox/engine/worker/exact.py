@@ -19,6 +19,7 @@ from mashbox.engine.worker import architectures
 from mashbox.engine.worker.attention import SLOT_ATTENTION, Step, running
 from mashbox.engine.worker.cache import SlotCache, SlotState
 from mashbox.engine.worker.load.model import LoadedModel
+from mashbox.engine.worker.rope import fix_frequencies
 from mashbox.engine.worker.selfcheck import check_against_plain
 from mashbox.errors import UnsupportedModel
 
@@ -50,6 +51,7 @@ class ExactRunner:
         self._continues = architectures.continues(str(loaded.config.model_type))
         latent = bool(getattr(loaded.config, "kv_lora_rank", None))
         self._cache = SlotCache(slots, ctx, gather=latent)
+        fix_frequencies(loaded.module, ctx)
         self._try_out(loaded)
         self.kv_bytes = self._cache.nbytes
 

@@ -26,18 +26,19 @@ def check_against_plain(module: nn.Module, plain_attention: str, runner: Runner,
         return
     half = len(ids) // 2
     runner.prefill(0, ids[:half], logits=False)
-    found = [runner.prefill(0, ids[half:-1], logits=True), runner.decode([0], ids[-1:])[0]]
+    read = runner.prefill(0, ids[half:-1], logits=True)
+    found = [read, runner.decode([0], ids[-1:])[0]]
     runner.reset(0)
     model: Any = module
+    device = next(module.parameters()).device
     own = model.config._attn_implementation
     model.set_attn_implementation(plain_attention)
-    wanted = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -2:].float()
+    wanted = model(input_ids=torch.tensor([ids], device=device), use_cache=False).logits[0, -2:].float()
     model.set_attn_implementation(own)
     for row, logits in zip(wanted, found, strict=True):
-        assert logits is not None
         allowed = _TOLERANCE.get(dtype, 1e-3) * float(row.abs().max())
         # Written so that NaN is a difference.
-        if not float((row - logits).abs().max()) <= allowed:
+        if logits is None or not float((row - logits).abs().max()) <= allowed:
             name = model.config.model_type
             raise UnsupportedModel(
                 f"Models of type {name!r} give other results over slots than by themselves."

@@ -3,6 +3,7 @@
 ``engine`` names the runner under test in every comparison; ``make`` builds it over a tiny model.
 """
 
+import random
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
@@ -180,6 +181,42 @@ class RunnerContract:
         forwards = greedy(runner, [prompts[s] for s in (0, 1, 2, 3)], (0, 1, 2, 3), 6)
         backwards = greedy(runner, [prompts[s] for s in (3, 2, 1, 0)], (3, 2, 1, 0), 6)
         same_tokens(self.engine, backwards[::-1], forwards)
+
+    @pytest.mark.parametrize("seed", [1, 2])
+    def test_a_random_walk(self, runner: Runner, seed: int) -> None:
+        """Whatever was done to it, a slot answers as one that read its tokens at once."""
+        draw = random.Random(seed)
+        spare = SLOTS - 1
+        held: dict[int, list[int]] = {slot: [] for slot in range(spare)}
+        for _ in range(60):
+            slot, other = draw.sample(sorted(held), 2)
+            act = draw.choice(["read", "read", "decode", "decode", "copy", "cut", "reset", "export"])
+            if act == "read" and len(held[slot]) < CTX - 20:
+                ids = [draw.randrange(3, VOCAB) for _ in range(draw.randint(1, 20))]
+                runner.prefill(slot, ids, logits=False)
+                held[slot] += ids
+            elif act == "copy":
+                runner.copy(slot, other)
+                held[other] = list(held[slot])
+            elif act == "cut" and runner.truncate(slot, len(held[slot]) // 2):
+                held[slot] = held[slot][: len(held[slot]) // 2]
+            elif act == "reset":
+                runner.reset(slot)
+                held[slot] = []
+            elif act == "export":
+                runner.restore(other, runner.export(slot))
+                held[other] = list(held[slot])
+            elif act == "decode":
+                rows = [row for row in (other, slot) if 0 < len(held[row]) < CTX]
+                ids = [draw.randrange(3, VOCAB) for _ in rows]
+                if rows:
+                    logits = runner.decode(rows, ids)
+                for index, row in enumerate(rows):
+                    held[row].append(ids[index])
+                    runner.reset(spare)
+                    whole = runner.prefill(spare, held[row], logits=True)
+                    torch.testing.assert_close(logits[index], whole, rtol=1e-3, atol=2e-3)
+        assert [runner.length(slot) for slot in held] == [len(ids) for ids in held.values()]
 
     @pytest.mark.parametrize(
         ("break_it", "words"),

@@ -11,7 +11,7 @@ import torch
 from mashbox.engine.worker.architectures import PROVEN
 from mashbox.engine.worker.exact import ExactRunner
 from mashbox.engine.worker.load.model import LoadedModel, build_empty, fill
-from mashbox.errors import UnsupportedModel
+from mashbox.errors import DoesNotFit, UnsupportedModel
 from tests.engine.worker.contract import CTX, SLOTS, RunnerContract, greedy, prompt, read, same_tokens
 from tests.engine.worker.oracle import generate
 from tests.engine.worker.tiny import SPECIAL, random_weights, tiny_config, tiny_model
@@ -182,6 +182,48 @@ def _random_model(model_type: str, **changes: Any) -> LoadedModel:
     module = build_empty(config, torch.float32)
     size = fill(module, random_weights(module, 0).items(), torch.float32)
     return LoadedModel(module, config, model_type, size, torch.float32)
+
+
+LONG_ROPE = {
+    "original_max_position_embeddings": 32,
+    "max_position_embeddings": 512,
+    "rope_parameters": {
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "short_factor": [1.0] * 8,
+        "long_factor": [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0],
+        "original_max_position_embeddings": 32,
+    },
+}
+
+
+def test_frequencies_of_the_short_context_equal_generate() -> None:
+    loaded = _random_model("phi3", **LONG_ROPE)
+    wanted = generate(loaded.module, PROMPTS[0], 20)
+    same_tokens(ENGINE, greedy(runner_over(loaded, 2, 32), [PROMPTS[0]], [1], 20), [wanted])
+
+
+@pytest.mark.parametrize("kind", ["longrope", "dynamic"])
+def test_frequencies_do_not_depend_on_other_rows_or_pieces(kind: str) -> None:
+    changes: dict[str, Any] = LONG_ROPE
+    model_type = "phi3"
+    if kind == "dynamic":
+        rope = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0}
+        changes = {"rope_parameters": rope, "max_position_embeddings": 32}
+        model_type = "llama"
+    loaded = _random_model(model_type, **changes)
+    long = PROMPTS[3]
+    wanted = generate(loaded.module, long, 8)
+    alone = [greedy(runner_over(loaded), [ids], [0], 8, CTX)[0] for ids in PROMPTS]
+    if kind == "longrope":
+        # All of a prompt beyond the length of pretraining is turned by the long set, there as here.
+        same_tokens(ENGINE, alone[3], wanted)
+    same_tokens(ENGINE, greedy(runner_over(loaded), PROMPTS, PLACES, 8, 7), alone)
+
+
+def test_more_slots_than_memory() -> None:
+    with pytest.raises(DoesNotFit, match="1000000 slots"):
+        runner_over(tiny_model("llama"), 1_000_000, 1_000_000_000)
 
 
 def test_an_unproven_type_that_agrees_with_itself_runs_with_a_warning(

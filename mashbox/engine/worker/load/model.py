@@ -24,7 +24,11 @@ _T = TypeVar("_T", bound=Tensor)
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A module ready to run. ``weight_bytes`` counts each parameter and buffer in memory once."""
+    """A module ready to run.
+
+    ``architecture`` is the file format's own name for it, ``config.model_type`` transformers'.
+    ``weight_bytes`` counts each parameter and buffer in memory once.
+    """
 
     module: nn.Module
     config: PretrainedConfig
