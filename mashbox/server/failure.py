@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 from litestar.exceptions import HTTPException
 
-from mashbox.errors import EngineError, EngineLoading, LineFull, MashboxError, RequestError
+from mashbox.errors import EngineError, EngineLoading, LineFull, MashboxError, PromptTooLong, RequestError
 
 Family = Literal["openai", "anthropic"]
 
@@ -75,6 +75,13 @@ def _engine_status(error: EngineError, family: Family) -> int:
     return 529 if family == "anthropic" and crowded else error.status
 
 
+def _message(error: RequestError, family: Family) -> str:
+    if family == "anthropic" and isinstance(error, PromptTooLong):
+        # Claude Code reads both numbers out of this sentence and compacts its history by the difference.
+        return f"prompt is too long: {error.tokens} tokens > {min(error.limit, error.tokens - 1)} maximum"
+    return str(error)
+
+
 def failure_of(error: BaseException, family: Family = "openai") -> Failure:
     """Turn any exception into a failure. What mashbox did not raise on purpose says nothing of its cause."""
     if isinstance(error, EngineError):
@@ -88,7 +95,7 @@ def failure_of(error: BaseException, family: Family = "openai") -> Failure:
     if isinstance(error, RequestError):
         return Failure(
             status=error.status,
-            message=str(error),
+            message=_message(error, family),
             type=_type(error.status, family),
             param=error.param,
             code=error.code,

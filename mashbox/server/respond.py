@@ -10,7 +10,7 @@ import contextlib
 import enum
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 from litestar.types import HTTPSendMessage, Receive, Scope, Send
 
@@ -23,13 +23,19 @@ from mashbox.server.service import Service
 
 log = logging.getLogger("mashbox.server")
 
+_PROMPT_FIELDS = ("messages", "prompt")
+
 
 class Answer(Protocol):
     """A protocol's words for one request's events. One object a request; it may keep state."""
 
-    keep_alive: bytes
     prompt_field: str
     """The body's field that holds the prompt, for refusals of the whole of it."""
+
+    @property
+    def keep_alive(self) -> bytes:
+        """What is sent in a silence. Read once for each time it is sent, so that it may be numbered."""
+        ...
 
     def opening(self) -> bytes:
         """What a stream begins with, before any output."""
@@ -45,6 +51,15 @@ class Answer(Protocol):
 
     def whole(self, events: Sequence[Event]) -> bytes:
         """The JSON document of an answer that is not streamed; the last event is ``Finished``."""
+        ...
+
+
+@runtime_checkable
+class CountsPrompt(Protocol):
+    """An answer whose opening tells the size of the prompt."""
+
+    def encoded(self, prompt_tokens: int) -> None:
+        """Called once, before the opening."""
         ...
 
 
@@ -145,6 +160,8 @@ class Respond:
         finished = False
         try:
             prompt = await self._encode()
+            if isinstance(self._answer, CountsPrompt):
+                self._answer.encoded(len(prompt.ids))
             service.check_ready()
             with service.line.join(request.tenant) as place:
                 box.put(_Signal.ACCEPTED)
@@ -165,8 +182,10 @@ class Respond:
         field = self._answer.prompt_field
         try:
             return await self._service.engine.encode(self._request)
-        except PromptTooLong as error:
-            error.param = field
+        except (InvalidRequest, PromptTooLong) as error:
+            # The engine knows a conversation or a prompt, not what the route's body calls it.
+            if error.param in _PROMPT_FIELDS:
+                error.param = field
             raise
         except RecursionError:
             raise InvalidRequest(f"{field} is nested too deeply.", param=field) from None

@@ -20,3 +20,8 @@ json_bytes = msgspec.json.Encoder().encode
 def data(value: Any) -> bytes:
     """One ``data:`` event. JSON text holds no raw line break, so one line is enough."""
     return b"data: " + json_bytes(value) + b"\n\n"
+
+
+def event(value: dict[str, Any]) -> bytes:
+    """One event named by its ``type``, as Anthropic's Messages and OpenAI's Responses stream them."""
+    return b"event: " + str(value["type"]).encode() + b"\n" + data(value)

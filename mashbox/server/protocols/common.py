@@ -1,4 +1,4 @@
-"""What the OpenAI routes have in common: sampling fields and limits, ids, usage and timings."""
+"""What the routes have in common: sampling fields and limits, ids, usage and timings."""
 
 import secrets
 import uuid
@@ -18,12 +18,11 @@ TokenLimit = Annotated[int, msgspec.Meta(ge=1)]
 Penalty = Annotated[float, msgspec.Meta(ge=-2, le=2)]
 
 
-class SamplingFields(msgspec.Struct, kw_only=True):
-    """Fields of Chat Completions and Completions alike. Null counts as absent in every one of them."""
+class SharedFields(msgspec.Struct, kw_only=True):
+    """Fields of every route that generates. Null counts as absent in every one of them."""
 
     model: str | None = None
     stream: bool | None = False
-    merge: bool | None = True
     prompt_cache_key: str | None = None
     max_tokens: TokenLimit | None = None
     max_completion_tokens: TokenLimit | None = None
@@ -40,6 +39,10 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     n: Literal[1] | None = None
 
 
+class SamplingFields(SharedFields, kw_only=True):
+    """Fields of Chat Completions and Completions alike."""
+
+
 def _or(value: float | None, default: float) -> float:
     return default if value is None else value
 
@@ -49,7 +52,7 @@ def random_seed() -> int:
     return secrets.randbits(53)
 
 
-def sampling_of(fields: SamplingFields, seed: int) -> Sampling:
+def sampling_of(fields: SharedFields, seed: int) -> Sampling:
     """The sampling a body asks for; ``seed`` is any integer. Raises InvalidRequest beyond the ranges."""
     top_p, min_p = _or(fields.top_p, 1.0), _or(fields.min_p, 0.0)
     if top_p <= 0:
@@ -68,12 +71,12 @@ def sampling_of(fields: SamplingFields, seed: int) -> Sampling:
     )
 
 
-def limit_of(fields: SamplingFields) -> int | None:
+def limit_of(fields: SharedFields) -> int | None:
     """Most new tokens: the newer name wins. None: up to the end of the context."""
     return fields.max_tokens if fields.max_completion_tokens is None else fields.max_completion_tokens
 
 
-def stops_of(fields: SamplingFields) -> tuple[str, ...]:
+def stops_of(fields: SharedFields) -> tuple[str, ...]:
     """Stop strings; Anthropic's name serves when OpenAI's is absent."""
     name, given = "stop", fields.stop
     if given is None:
