@@ -63,12 +63,14 @@ class Supervisor:
         """Begin loading; returns at once."""
         self.state = "loading"
         self._task = asyncio.create_task(self._run(), name="worker supervisor")
+        self._task.add_done_callback(self._ended)
 
     async def stop(self, patience: float = 5.0) -> None:
         """Shut the worker down; it is killed when it has not ended after ``patience`` seconds."""
-        self.state = "stopped"
+        loading, self.state = self.state == "loading", "stopped"
         process = self._process
-        if process and process.returncode is None:
+        # A worker that reads weights hears nothing until it is done, and holds nothing worth waiting for.
+        if process and process.returncode is None and not loading:
             self._write(Shutdown())
             with suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), patience)
@@ -115,6 +117,15 @@ class Supervisor:
             self._on_death(reason)
             backoff = FIRST_BACKOFF if clock() - began > CALM else min(backoff * 2, LAST_BACKOFF)
             await asyncio.sleep(backoff)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A fault in the supervision itself must not look like loading for ever."""
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        self.state = "failed"
+        self.failure = Failed(id=None, kind="model", message=f"The worker can't be run: {error}")
+        self._on_death(self.failure.message)
+        task.get_loop().create_task(self._announce())
 
     async def _one_life(self) -> str:
         """Start a worker and read from it until it ends; returns why it ended."""
