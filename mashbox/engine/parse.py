@@ -169,11 +169,11 @@ class OutputParser:
         return *best, best[1].start - start
 
     def _watched(self) -> list[Region]:
-        if self._format and self._voice.after_call and (end := self._format.after_call):
-            return [end, *self._anywhere]
         regions = self._anywhere if self._voice.spoke else self._at_start + self._anywhere
+        if self._voice.after_call and self._format and self._format.after_call:
+            regions = [self._format.after_call, *regions]
         if self._failed >= _MAX_FAILED:
-            return [region for region in regions if region.kind != "call"]
+            regions = [region for region in regions if region.kind != "call"]
         return regions
 
     def _may_be_empty(self, region: Region, hit: Hit, text: str) -> bool:
@@ -205,8 +205,7 @@ class OutputParser:
         self._call = None
         raw, rest = call.take()
         split = self._format.split if self._format else None
-        # Without its closing only JSON shows that nothing is missing.
-        whole = call.closed or call.region.close is None or call.region.is_json
+        whole = call.closed or call.region.shows_its_end
         calls = read_calls(call.region, raw, self._tools, split) if whole else None
         if calls is None:
             self._undecided, self._ahead = raw[:1], raw[1:] + rest + self._ahead
@@ -276,7 +275,10 @@ class OutputParser:
 
 
 class _Voice:
-    """What is said, with the white space at the borders of regions trimmed."""
+    """What is said, with the white space at the borders of regions trimmed.
+
+    ``spoke``: there is text or a call. ``at_border``: only white space since a region or the start.
+    """
 
     def __init__(self) -> None:
         self._events: list[Piece] = []
@@ -287,16 +289,12 @@ class _Voice:
         self._skip_space = False
         self._joint = ""
         self.spoke = False
+        self.at_border = True
 
     @property
     def after_call(self) -> bool:
         """Whether the last that was said is a call."""
         return self.spoke and self._last is None
-
-    @property
-    def at_border(self) -> bool:
-        """Whether white space here comes before anything else."""
-        return self._last is not Text or self._skip_space
 
     def take(self) -> list[Piece]:
         """The events since the last call."""
@@ -312,7 +310,7 @@ class _Voice:
         if body:
             self._emit(self._space + body)
             self._space = text[len(body) :]
-            self._long_space = False
+            self._long_space = self.at_border = False
             # A thought is no answer: a second one may open behind it.
             self.spoke = self.spoke or self._kind is Text
         else:
@@ -349,7 +347,7 @@ class _Voice:
         """White space before this place, and behind it, is the format's."""
         self._space = ""
         self._long_space = False
-        self._skip_space = True
+        self._skip_space = self.at_border = True
 
     def _emit(self, text: str) -> None:
         text, self._joint = self._joint + text, ""

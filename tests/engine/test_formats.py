@@ -1,9 +1,10 @@
 """Each family's format on answers as its models write them, and how a model's format is picked."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from mashbox.catalog import Tools
 from mashbox.engine.formats import pick_format, with_fallback_calls
 from mashbox.engine.formats.families import FORMATS, HERMES
 from mashbox.engine.formats.llama3 import split_objects
@@ -95,6 +96,21 @@ def test_good_calls_are_calls_and_leave_no_text(name: str) -> None:
 )
 def test_answers_of_the_families(name: str, script: str, expected: list[tuple[str, ...]]) -> None:
     assert parse([script], FORMATS[name]) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "script"),
+    [
+        ("lfm2", "<|tool_call_start|>[now()]"),
+        ("gemma4", "<|tool_call>call:now{}"),
+        ("deepseek", "<｜tool▁call▁begin｜>now<｜tool▁sep｜>{}"),
+        ("harmony", "<|channel|>commentary to=functions.now<|message|>{}"),
+    ],
+)
+def test_a_call_that_is_whole_needs_no_closing_marker(name: str, script: str) -> None:
+    assert parse([script], FORMATS[name]) == [("call", "now", "{}")]
+    if name != "harmony":
+        assert parse([script[:-1]], FORMATS[name]) == [("text", script[:-1])]
 
 
 def test_xml_arguments_are_typed_by_the_schema() -> None:
@@ -299,6 +315,7 @@ def test_an_invalid_one_is_passed_over(template: dict[str, Any]) -> None:
 
 def test_the_catalogue_names_one() -> None:
     assert pick_format("glm", None, "<tool_call>") is FORMATS["glm"]
+    assert {pick_format(name) for name in get_args(Tools)} <= set(FORMATS.values())
     with pytest.raises(UsageError, match=r"'klingon'.*hermes"):
         pick_format("klingon")
 

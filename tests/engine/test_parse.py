@@ -203,7 +203,7 @@ def all_cuts(script: str) -> Iterable[list[str]]:
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_every_cut_gives_the_same(name: str) -> None:
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=50, deadline=None)
     @given(scripts(name))
     def check(script: str) -> None:
         whole = parse([script], FORMATS[name])

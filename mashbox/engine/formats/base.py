@@ -112,6 +112,11 @@ class Region:
         """Whether the region holds plain JSON, whose strings can be told from its structure."""
         return self.content == "json" and not self.content_args
 
+    @property
+    def shows_its_end(self) -> bool:
+        """Whether what the region holds can be told from a part of it without the closing."""
+        return self.close is None or self.content in ("json", "python-call-list")
+
 
 @dataclass(frozen=True, eq=False)
 class OutputFormat:

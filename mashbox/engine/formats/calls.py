@@ -23,11 +23,7 @@ class Tools:
     def __init__(self, listed: list[dict[str, Any]] | None) -> None:
         self.listed = listed or []
         functions = [tool.get("function", tool) for tool in self.listed]
-        self._properties: dict[str, dict[str, Any]] = {
-            function["name"]: (function.get("parameters") or {}).get("properties") or {}
-            for function in functions
-            if isinstance(function.get("name"), str)
-        }
+        self._properties = {function["name"]: _properties(function) for function in functions}
         self._any = listed is None
 
     def know(self, name: str) -> bool:
@@ -38,6 +34,12 @@ class Tools:
         """Whether the tool's schema says what type the argument has."""
         schema = self._properties.get(name, {}).get(key)
         return isinstance(schema, dict) and not {"type", "anyOf", "oneOf"}.isdisjoint(schema)
+
+
+def _properties(function: dict[str, Any]) -> dict[str, Any]:
+    parameters = function.get("parameters")
+    properties = parameters.get("properties") if isinstance(parameters, dict) else None
+    return properties if isinstance(properties, dict) else {}
 
 
 class Call(msgspec.Struct, frozen=True):

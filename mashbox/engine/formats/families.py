@@ -54,7 +54,7 @@ THINKING = OutputFormat(
 """Thoughts only: models whose template knows no tools."""
 
 HERMES = OutputFormat("hermes", _template(_CHATML, thinking=_THINK, **HERMES_CALLS))
-"""Hermes, Qwen 2.5 and 3, SmolLM 2 and 3, Granite 4: JSON between ``<tool_call>`` markers."""
+"""Hermes, Qwen 2.5 and 3, SmolLM 2 (a list) and 3, Granite 4: JSON between ``<tool_call>`` markers."""
 
 QWEN_XML = OutputFormat(
     "qwen-xml",
@@ -272,4 +272,4 @@ FORMATS = {
         THINKING,
     )
 }
-"""By the name that the catalogue uses in ``tools``."""
+"""By name."""

@@ -6,6 +6,9 @@ from mashbox.engine.formats.base import OutputFormat
 from mashbox.engine.formats.families import FORMATS, HERMES, HERMES_CALLS, THINKING
 from mashbox.errors import UsageError
 
+# The catalogue names some formats by how calls look, here they are named by the family that began them.
+_CATALOGUE = {"llama-json": "llama3", "glm-xml": "glm", "pythonic": "lfm2", "smollm2": "hermes"}
+
 # The first whose markers are all in the chat template. GLM and Qwen's XML share their outer marker with
 # Hermes, so they stand before it.
 _SIGNS = (
@@ -40,11 +43,11 @@ def pick_format(
         except (ValueError, TypeError, AttributeError, KeyError):
             pass
     if name is not None:
-        if name not in FORMATS:
-            raise UsageError(
-                f"There is no tool format {name!r} in mashbox.", f"It knows {', '.join(sorted(FORMATS))}."
-            )
-        return FORMATS[name]
+        format = FORMATS.get(_CATALOGUE.get(name, name))
+        if format is None:
+            known = sorted(FORMATS.keys() | _CATALOGUE.keys())
+            raise UsageError(f"There is no tool format {name!r} in mashbox.", f"It knows {', '.join(known)}.")
+        return format
     for guess, signs in _SIGNS:
         if chat_template and all(sign in chat_template for sign in signs):
             return FORMATS[guess]
