@@ -243,9 +243,9 @@ def test_a_large_vocabulary_is_read_in_well_under_a_second(tmp_path: Path) -> No
     (tmp_path / "model.gguf").write_bytes(gguf_bytes(metadata, TENSORS))
     best = 9.0
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.process_time()  # other work on the machine does not count
         file = GGUFFile(tmp_path / "model.gguf")
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.process_time() - start)
     assert file.metadata["tokenizer.ggml.tokens"] == tokens
     assert best < 0.8
 
