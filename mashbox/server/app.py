@@ -16,6 +16,7 @@ from mashbox.server.keys import Keys, PlainKeys
 from mashbox.server.origin import HostNames
 from mashbox.server.protocols.chat import create_chat_completion
 from mashbox.server.protocols.completions import create_completion
+from mashbox.server.protocols.responses import create_response
 from mashbox.server.service import Service
 from mashbox.server.settings import ServerSettings
 
@@ -46,6 +47,7 @@ def create_app(engine: Engine, settings: ServerSettings, keys: Keys | None = Non
             status.get_model,
             create_chat_completion,
             create_completion,
+            create_response,
         ],
         state=State({"service": service}),
         lifespan=[running],

@@ -91,7 +91,8 @@ def text_of(content: str | list[Any] | None, at: str, *, forgiving: bool = False
     return content or ""
 
 
-def _arguments(value: str | dict[str, Any], at: str) -> dict[str, Any]:
+def arguments_of(value: str | dict[str, Any], at: str) -> dict[str, Any]:
+    """A call's arguments as an object; empty text and ``null`` are none. ``at`` is the field's path."""
     if isinstance(value, dict):
         return value
     try:
@@ -116,7 +117,7 @@ def _assistant(message: ChatMessage, at: str) -> dict[str, Any]:
                 "type": "function",
                 "function": {
                     "name": call.function.name,
-                    "arguments": _arguments(
+                    "arguments": arguments_of(
                         call.function.arguments, f"{at}.tool_calls[{j}].function.arguments"
                     ),
                 },
