@@ -216,7 +216,9 @@ class SlotCache(Cache):  # type: ignore[misc]
 
     def _pool(self, like: Tensor, *shape: int) -> Tensor:
         try:
-            return like.new_zeros(self.slots, *shape)
+            # An ordinary tensor, which may be changed outside of inference mode as well.
+            with torch.inference_mode(False):
+                return torch.zeros(self.slots, *shape, dtype=like.dtype, device=like.device)
         except RuntimeError as error:
             # What torch raises when memory is refused, on any device.
             raise DoesNotFit(

@@ -150,12 +150,14 @@ class ExactRunner:
             return None
 
     def _logits(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """Logits of each row's last position, float32 [rows, vocab_size]."""
+        """Logits of each row's last position, float32 [rows, vocab_size]; the caller may change them."""
         output = self._module(
             input_ids=tokens, position_ids=positions, cache=self._cache, use_cache=True, logits_to_keep=1
         )
-        logits: Tensor = output.logits[:, -1]
-        return logits.float()
+        last: Tensor = output.logits[:, -1]
+        with torch.inference_mode(False):
+            logits = torch.empty(last.shape, dtype=torch.float32, device=last.device)
+        return logits.copy_(last)
 
     def _forward_step(self, slots: list[int], starts: list[int], count: int) -> Step:
         rows = torch.tensor(slots, device=self._device)

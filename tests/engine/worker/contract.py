@@ -86,6 +86,15 @@ class RunnerContract:
         assert runner.length(2) == 11
         assert runner.length(1) == 0
 
+    def test_logits_belong_to_the_caller(self, runner: Runner) -> None:
+        first = runner.prefill(0, prompt(7), logits=True)
+        assert first is not None
+        kept = first.clone()
+        second = runner.decode([0], [5])
+        assert torch.equal(first, kept)
+        first -= 1
+        second[0, 3] = float("-inf")
+
     def test_a_slot_to_the_brim(self, runner: Runner) -> None:
         ids = prompt(CTX)
         whole = read(runner, 0, ids, CTX)
