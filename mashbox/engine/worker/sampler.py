@@ -15,6 +15,8 @@ from mashbox.engine.worker.guide import Guide
 _MASK = (1 << 64) - 1
 # How many of the most likely tokens are looked at before a whole sort is paid for.
 _HEAD = 1024
+# A client's number may lie beyond these: as a float32 it would be 0 or infinity, and its row NaN.
+_FLOAT32 = torch.finfo(torch.float32)
 
 
 def uniform(seed: int, position: int) -> float:
@@ -84,8 +86,9 @@ class RowSampler:
         """
         row = row.clone()
         if self._seen is not None:
-            penalty = self.sampling.repetition_penalty
+            penalty = _in_float32(self.sampling.repetition_penalty)
             row = torch.where(self._seen, torch.where(row > 0, row / penalty, row * penalty), row)
+            row = row.clamp(_FLOAT32.min, _FLOAT32.max)
         if self._counts is not None:
             row -= self.sampling.frequency_penalty * self._counts
             row -= self.sampling.presence_penalty * (self._counts > 0)
@@ -100,6 +103,10 @@ class RowSampler:
             self._seen[token] = True
         if self._counts is not None:
             self._counts[token] += 1
+
+
+def _in_float32(positive: float) -> float:
+    return min(max(positive, _FLOAT32.tiny), _FLOAT32.max)
 
 
 def sample(logits: torch.Tensor, rows: Sequence[RowSampler]) -> list[int | None]:
@@ -133,7 +140,7 @@ def _draw(logits: torch.Tensor, rows: Sequence[RowSampler]) -> list[int]:
     settings = [row.sampling for row in rows]
     # The maximum is taken off first: a tiny temperature then can't overflow.
     logits = logits - logits.max(dim=-1, keepdim=True).values
-    logits = logits / torch.tensor([[s.temperature] for s in settings])
+    logits = logits / torch.tensor([[_in_float32(s.temperature)] for s in settings])
     if any(s.top_k for s in settings):
         logits = _keep_top_k(logits, [s.top_k for s in settings])
     weights = torch.softmax(logits, dim=-1)

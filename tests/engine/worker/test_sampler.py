@@ -90,6 +90,19 @@ def test_tiny_and_huge_temperatures_stay_finite() -> None:
     assert len(support(row(), temperature=4.0)) > 10
 
 
+EXTREMES = [1e-320, 1e-46, 1e-38, 1e38, 1e300]
+
+
+@pytest.mark.parametrize("penalty", EXTREMES)
+@pytest.mark.parametrize("temperature", [0.0, 1e-320, 1e-46, 1e-38, 1.0])
+def test_numbers_that_no_float32_holds_still_draw_a_token(penalty: float, temperature: float) -> None:
+    """A token outside the vocabulary would end the worker, and with it everyone's requests."""
+    zeros = torch.where(torch.arange(VOCAB) % 4 == 0, 0.0, row())
+    worker = sampler(tuple(range(0, VOCAB, 2)), temperature=temperature, repetition_penalty=penalty)
+    tokens = [sample(zeros[None], [worker])[0] for _ in range(5)]
+    assert all(token is not None and 0 <= token < VOCAB for token in tokens)
+
+
 def test_nan_is_reported_for_its_row_only() -> None:
     logits = torch.stack([row(1), row(2), row(3)])
     logits[1, 7] = torch.nan
