@@ -16,6 +16,7 @@ from mashbox.server.keys import Keys, PlainKeys
 from mashbox.server.origin import HostNames
 from mashbox.server.protocols.chat import create_chat_completion
 from mashbox.server.protocols.completions import create_completion
+from mashbox.server.protocols.messages import count_tokens, create_message
 from mashbox.server.protocols.responses import create_response
 from mashbox.server.service import Service
 from mashbox.server.settings import ServerSettings
@@ -48,6 +49,8 @@ def create_app(engine: Engine, settings: ServerSettings, keys: Keys | None = Non
             create_chat_completion,
             create_completion,
             create_response,
+            create_message,
+            count_tokens,
         ],
         state=State({"service": service}),
         lifespan=[running],
