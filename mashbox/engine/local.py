@@ -14,6 +14,7 @@ import msgspec
 from mashbox.engine.dialect import AnswerReader, Dialect, Output, joined
 from mashbox.engine.engine import EngineStatus, ModelCard
 from mashbox.engine.events import Event, Finished, FinishReason, Timings, Usage
+from mashbox.engine.identity import cache_namespace, component_set_sha, deployment_id
 from mashbox.engine.request import EncodedPrompt, Request
 from mashbox.engine.supervisor import WORKER_COMMAND, Supervisor
 from mashbox.engine.tokenizer import ModelTokenizer
@@ -76,6 +77,7 @@ class LocalEngine:
         self._facts = facts
         self._settings = settings
         self._model = model
+        self._components = component_set_sha(model)
         self._end_ids = sorted(self._dialect.end_ids)
         self._streams: dict[int, _Stream] = {}
         self._numbers = itertools.count(1)
@@ -126,6 +128,12 @@ class LocalEngine:
             worker_restarts=self._worker.restarts,
             # Nothing is compiled on the exact path: its programs are torch's own kernels.
             compiles_after_ready=0 if ready else None,
+            component_set_sha=self._components,
+            deployment_id=deployment_id(self._components, msgspec.structs.astuple(self._settings)),
+            cache_namespace=cache_namespace(self._components, ready.engine, self._settings.weights)
+            if ready
+            else None,
+            routed_experts=ready.routed_experts if ready else None,
         )
 
     async def start(self) -> None:
@@ -270,6 +278,7 @@ class _Answer:
                 prompt_tokens=self._prompt_tokens,
                 completion_tokens=self._tokens,
                 cached_tokens=self._cached,
+                thinking_tokens=self._reader.thinking_tokens,
             ),
             timings=Timings(
                 queue_ms=self._queue_ms,
