@@ -6,12 +6,13 @@ work: small pieces that stay in the processor's cache, each written straight to 
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
-from gguf.constants import GGMLQuantizationType
-from gguf.quants import _type_traits, dequantize
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf.quants import dequantize
 from numpy.typing import NDArray
 
 PIECE = 1 << 19
@@ -22,9 +23,17 @@ PLAIN = frozenset({"F32", "F16", "BF16", "F64", "I8", "I16", "I32", "I64"})
 Values = Callable[[torch.Tensor], torch.Tensor]
 
 
+@cache
 def can_unpack(kind: str) -> bool:
     """Whether a ggml data type (``Q4_K``) is one that can be unpacked."""
-    return kind in PLAIN or GGMLQuantizationType[kind] in _type_traits
+    if kind in PLAIN:
+        return True
+    block = np.zeros((1, GGML_QUANT_SIZES[GGMLQuantizationType[kind]][1]), np.uint8)
+    try:
+        dequantize(block, GGMLQuantizationType[kind])
+    except NotImplementedError:
+        return False
+    return True
 
 
 def unpacking_threads() -> ThreadPoolExecutor:
