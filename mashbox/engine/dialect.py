@@ -75,7 +75,8 @@ class AnswerReader:
     """One answer's tokens to output; the same whatever the tokens come in.
 
     ``stop_sequence`` is the stop string that ended the answer. Stop strings count in the text only, not in
-    thoughts or calls, and not across them.
+    thoughts or calls, and not across them. ``thinking_tokens`` counts the tokens of thoughts; one that
+    completed nothing by itself belongs to what it became a part of.
     """
 
     def __init__(
@@ -91,6 +92,8 @@ class AnswerReader:
         self._finder = StopFinder(stops)
         self._end_ids = end_ids
         self._called = False
+        self._pending_tokens = 0
+        self.thinking_tokens = 0
 
     @property
     def stop_sequence(self) -> str | None:
@@ -101,7 +104,12 @@ class AnswerReader:
         if token in self._end_ids or self._finder.matched is not None:
             return []
         text = self._detokenizer.push(token)
-        return self._stopped(self._parser.push(text)) if text else []
+        output = self._stopped(self._parser.push(text)) if text else []
+        self._pending_tokens += 1
+        if output:
+            self.thinking_tokens += self._pending_tokens if isinstance(output[0], Thinking) else 0
+            self._pending_tokens = 0
+        return output
 
     def finish(self) -> list[Output]:
         """What was held back, once the last token has come."""

@@ -33,12 +33,14 @@ class ToolCall(msgspec.Struct, frozen=True):
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """Token counts. ``cached_tokens`` of the prompt were served from the prompt cache.
 
-    ``completion_tokens`` counts the end-of-turn token, as llama-server and vLLM do.
+    ``completion_tokens`` counts the end-of-turn token, as llama-server and vLLM do; ``thinking_tokens`` of
+    them were thought. A marker counts with what follows it.
     """
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
+    thinking_tokens: int = 0
 
 
 class Timings(msgspec.Struct, frozen=True, kw_only=True):

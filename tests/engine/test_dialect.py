@@ -109,6 +109,15 @@ def test_without_tools_a_call_is_text(qwen: Dialect, letters: Letters) -> None:
     assert output == [Text(script)] and reason == "stop"
 
 
+def test_tokens_of_thoughts_are_counted(qwen: Dialect, letters: Letters) -> None:
+    for script, count in (("<think>abc</think>de", 4), ("abc", 0), ("<think>ab", 3)):
+        asked = request()
+        reader = qwen.reader(asked, qwen.encode(asked))
+        for token in letters.encode(script):
+            reader.push(token)
+        assert reader.thinking_tokens == count
+
+
 def test_a_raw_prompt_is_continued_as_it_is(qwen: Dialect, letters: Letters) -> None:
     output, _, _ = read(qwen, letters, request(raw="x"), "a<think>b</think>c<|im_end|>")
     assert output == [Text("abc")]

@@ -103,7 +103,7 @@ class ScriptedEngine:
     async def _play(
         self, script: Script, prompt_tokens: int, queue_ms: float, limit: int | None
     ) -> AsyncIterator[Event]:
-        tokens, called = 0, False
+        tokens, thought, called = 0, 0, False
         for step in script:
             if isinstance(step, Exception):
                 raise step
@@ -115,20 +115,28 @@ class ScriptedEngine:
                 yield step
                 return
             elif limit is not None and tokens == limit:
-                yield finished(prompt_tokens, tokens, queue_ms, "length")
+                yield finished(prompt_tokens, tokens, queue_ms, "length", thought)
                 return
             else:
                 tokens += 1
+                thought += isinstance(step, Thinking)
                 called = called or isinstance(step, ToolCall)
                 yield Text(step) if isinstance(step, str) else step
-        yield finished(prompt_tokens, tokens, queue_ms, "tool_calls" if called else "stop")
+        yield finished(prompt_tokens, tokens, queue_ms, "tool_calls" if called else "stop", thought)
 
 
-def finished(prompt: int, new: int, queue_ms: float = 0.0, reason: FinishReason = "stop") -> Finished:
+def finished(
+    prompt: int, new: int, queue_ms: float = 0.0, reason: FinishReason = "stop", thought: int = 0
+) -> Finished:
     """An end whose figures are easy to check: 10 ms of reading, 20 ms for each token after the first."""
     return Finished(
         reason=reason,
-        usage=Usage(prompt_tokens=prompt, completion_tokens=new, cached_tokens=prompt // 2),
+        usage=Usage(
+            prompt_tokens=prompt,
+            completion_tokens=new,
+            cached_tokens=prompt // 2,
+            thinking_tokens=thought,
+        ),
         timings=Timings(queue_ms=queue_ms, prompt_ms=10.0, predicted_ms=20.0 * max(0, new - 1)),
     )
 
