@@ -3,6 +3,7 @@
 ``engine`` names the runner under test in every comparison; ``make`` builds it over a tiny model.
 """
 
+import functools
 import random
 from collections.abc import Callable, Sequence
 from typing import ClassVar
@@ -17,6 +18,10 @@ from tests.engine.worker.tiny import VOCAB, tiny_model
 SLOTS = 6
 CTX = 160
 Make = Callable[[LoadedModel, int, int], Runner]
+
+
+shared_model = functools.cache(tiny_model)
+"""One model of a type for all tests: no runner changes its weights."""
 
 
 def prompt(length: int, seed: int = 1) -> list[int]:
@@ -71,7 +76,7 @@ class RunnerContract:
 
     @pytest.fixture
     def runner(self, model_type: str) -> Runner:
-        return self.make(tiny_model(model_type), SLOTS, CTX)
+        return self.make(shared_model(model_type), SLOTS, CTX)
 
     def test_starts_empty_and_counts_its_memory(self, runner: Runner) -> None:
         assert [runner.length(slot) for slot in range(SLOTS)] == [0] * SLOTS
@@ -265,7 +270,7 @@ class RunnerContract:
         assert runner.length(0) == CTX
 
     def test_restore_refuses_a_state_too_long(self, model_type: str) -> None:
-        large, small = (self.make(tiny_model(model_type), 2, ctx) for ctx in (64, 32))
+        large, small = (self.make(shared_model(model_type), 2, ctx) for ctx in (64, 32))
         read(large, 0, prompt(40))
         state = large.export(0)
         with pytest.raises(ValueError, match="state"):
