@@ -84,8 +84,8 @@ def _write_harmony_thought(grammar: Grammar) -> list[str]:
 
 
 def write_thought(grammar: Grammar, format: str, thought: Thought) -> str:
-    """What may or must come before the call; empty for nothing."""
-    if thought == "no":
+    """What may or must come before the call; empty for nothing. Llama 3 has no place for a thought."""
+    if thought == "no" or format == "llama3":
         return ""
     if format == "harmony":
         parts = _write_harmony_thought(grammar)

@@ -251,6 +251,13 @@ def test_a_thought_comes_before_the_call(markers: tuple[str, ...]) -> None:
         assert held("hermes", "now", markers=markers, thought=how).allows(text) is fits, (how, text)
 
 
+def test_llama3_knows_no_thoughts() -> None:
+    assert held("llama3", "now", thought="may").allows('{"name": "now", "parameters": {}}')
+    assert not held("llama3", "now", thought="may").allows(
+        '<think>?</think>{"name": "now", "parameters": {}}'
+    )
+
+
 def test_harmony_thinks_on_its_own_channel() -> None:
     call = "<|channel|>commentary to=functions.now <|constrain|>json<|message|>{}<|call|>"
     thought = "<|channel|>analysis<|message|>Which?<|end|><|start|>assistant"

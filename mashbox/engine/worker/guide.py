@@ -1,6 +1,8 @@
 """Holds a sequence to a grammar: masks its logits before each draw, with llguidance.
 
 llguidance's own helper for torch compiles for seconds at its first call; here it only fills the bit mask.
+Mask and application cost 0.1 ms a row and step for 49,152 tokens, 0.25 ms for 151,936 (one thread, calls
+with nested arguments; medians).
 """
 
 import threading
