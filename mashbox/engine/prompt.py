@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from mashbox.engine.late_system import has_late_system, in_neighbours, takes_late_system
 from mashbox.engine.request import Conversation, EncodedPrompt
 from mashbox.engine.template import ChatTemplate
 from mashbox.engine.tokenizer import ModelTokenizer
@@ -63,12 +64,15 @@ def render_marked(tokenizer: ModelTokenizer, conversation: Conversation) -> str:
     template = _template(tokenizer, conversation)
     shape = _shape(template, tuple(tokenizer.special_texts.items()))
     wrap = tokenizer.markers.wrap
+    messages = conversation.messages
+    if has_late_system(messages) and not shape.late_system:
+        messages = in_neighbours(messages)
     variables = {
         "thinking": conversation.thinking,
         **wrap(conversation.options),
         **tokenizer.special_texts,
         "enable_thinking": conversation.thinking,
-        "messages": [shape.message(wrap(message)) for message in conversation.messages],
+        "messages": [shape.message(wrap(message)) for message in messages],
         "tools": wrap(conversation.tools) or None,
         "add_generation_prompt": True,
     }
@@ -98,12 +102,14 @@ class _Shape:
     """How one template wants messages: found out once, by rendering small conversations with it.
 
     ``parts``: it takes contents only as lists of parts, not as strings. ``json_arguments``: it takes a
-    tool call's arguments only as JSON text, not as objects.
+    tool call's arguments only as JSON text, not as objects. ``late_system``: it takes system messages behind
+    the first turn.
     """
 
-    def __init__(self, *, parts: bool, json_arguments: bool) -> None:
+    def __init__(self, *, parts: bool, json_arguments: bool, late_system: bool = False) -> None:
         self.parts = parts
         self.json_arguments = json_arguments
+        self.late_system = late_system
 
     def message(self, message: Message) -> Message:
         """One message as the template wants it; reasoning under both names that templates read."""
@@ -119,11 +125,14 @@ class _Shape:
 
 @lru_cache(maxsize=16)
 def _shape(template: ChatTemplate, specials: tuple[tuple[str, str], ...]) -> _Shape:
+    def render(messages: list[Message]) -> str:
+        return template.render(
+            {**dict(specials), "messages": messages, "tools": None, "add_generation_prompt": True}
+        )
+
     def shows(messages: list[Message], test: Callable[[str], bool]) -> bool:
         try:
-            text = template.render(
-                {**dict(specials), "messages": messages, "tools": None, "add_generation_prompt": True}
-            )
+            text = render(messages)
         except Exception:
             return False
         return test(text)
@@ -132,7 +141,8 @@ def _shape(template: ChatTemplate, specials: tuple[tuple[str, str], ...]) -> _Sh
     parts = not shows(plain, _clean) and shows(listed, _clean)
     shapes = [_Shape(parts=parts, json_arguments=json_arguments) for json_arguments in (False, True)]
     objects, texts = (shows([shape.message(m) for m in _probe_call()], _clean_call) for shape in shapes)
-    return _Shape(parts=parts, json_arguments=texts and not objects)
+    late_system = takes_late_system(lambda messages: render([shapes[0].message(m) for m in messages]))
+    return _Shape(parts=parts, json_arguments=texts and not objects, late_system=late_system)
 
 
 def _parts(text: str) -> list[Message]:
