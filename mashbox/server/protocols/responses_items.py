@@ -4,7 +4,6 @@ An assistant's turn comes in pieces here (a thought, a message, each call); temp
 """
 
 import base64
-import binascii
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,7 +34,7 @@ def _carried_thinking(value: Any) -> str:
         return ""
     try:
         return base64.b64decode(value.removeprefix(_CARRIED), validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:
         return ""
 
 
