@@ -13,6 +13,7 @@ from mashbox.server import status
 from mashbox.server.boundary import Boundary, Routes, too_large
 from mashbox.server.failure import failure_of, family_of
 from mashbox.server.keys import Keys, PlainKeys
+from mashbox.server.metrics import metrics
 from mashbox.server.origin import HostNames
 from mashbox.server.protocols.chat import create_chat_completion
 from mashbox.server.protocols.completions import create_completion
@@ -46,6 +47,7 @@ def create_app(engine: Engine, settings: ServerSettings, keys: Keys | None = Non
             status.health,
             status.list_models,
             status.get_model,
+            metrics,
             create_chat_completion,
             create_completion,
             create_response,

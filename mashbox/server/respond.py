@@ -19,6 +19,7 @@ from mashbox.engine.request import EncodedPrompt, Request
 from mashbox.errors import InvalidRequest, PromptTooLong, WorkerFault
 from mashbox.server import sse
 from mashbox.server.failure import Failure, failure_of, family_of
+from mashbox.server.metrics import Watched
 from mashbox.server.service import Service
 
 log = logging.getLogger("mashbox.server")
@@ -156,27 +157,33 @@ class Respond:
         self._box.put(_Signal.GONE)
 
     async def _work(self) -> None:
-        service, request, box = self._service, self._request, self._box
-        finished = False
         try:
-            prompt = await self._encode()
-            if isinstance(self._answer, CountsPrompt):
-                self._answer.encoded(len(prompt.ids))
-            service.check_ready()
-            with service.line.join(request.tenant) as place:
-                box.put(_Signal.ACCEPTED)
-                waited_s = await place.turn()
-                events = service.engine.generate(request, prompt, queue_ms=waited_s * 1000)
-                async with _closing(events):
-                    async for event in events:
-                        box.put(event)
-                        if isinstance(event, Finished):
-                            finished = True
-                            self._log_finished(event)
-            if not finished:
-                raise WorkerFault("The answer broke off before its end.")
+            with self._service.metrics.request(self._request.max_tokens) as watched:
+                await self._answer_into_box(watched)
         except Exception as error:
-            box.put(error)
+            self._box.put(error)
+
+    async def _answer_into_box(self, watched: Watched) -> None:
+        service, request, box = self._service, self._request, self._box
+        prompt = await self._encode()
+        if isinstance(self._answer, CountsPrompt):
+            self._answer.encoded(len(prompt.ids))
+        service.check_ready()
+        with service.line.join(request.tenant) as place:
+            watched.accepted(len(prompt.ids))
+            box.put(_Signal.ACCEPTED)
+            waited_s = await place.turn()
+            events = service.engine.generate(request, prompt, queue_ms=waited_s * 1000)
+            async with _closing(events):
+                async for event in events:
+                    box.put(event)
+                    if isinstance(event, Finished):
+                        watched.finished(event)
+                        self._log_finished(event)
+                    else:
+                        watched.piece()
+        if not watched.is_finished:
+            raise WorkerFault("The answer broke off before its end.")
 
     async def _encode(self) -> EncodedPrompt:
         field = self._answer.prompt_field

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from mashbox.engine.engine import Engine
 from mashbox.errors import EngineLoading, ModelNotFound
 from mashbox.server.line import WaitingLine
+from mashbox.server.metrics import Metrics
 from mashbox.server.settings import ServerSettings
 
 
@@ -24,6 +25,7 @@ class Service:
         self.line = WaitingLine(
             engine.card.slots, per_tenant=settings.waiting_per_tenant, total=settings.waiting_in_all
         )
+        self.metrics = Metrics(engine, self.line)
         self.draining = False
         self.start_error: Exception | None = None
         self._enders: set[Callable[[Exception], None]] = set()
