@@ -37,6 +37,9 @@ class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
     live_rows: int = 0
     worker_pid: int | None = None
     worker_restarts: int = 0
+    host_cache_bytes: int = 0
+    snapshot_bytes: int = 0
+    host_cache_evictions: int = 0
     compiles_after_ready: int | None = None
     cache_namespace: str | None = None
     deployment_id: str | None = None

@@ -19,7 +19,7 @@ from mashbox.engine.request import EncodedPrompt, Request
 from mashbox.engine.supervisor import WORKER_COMMAND, Supervisor
 from mashbox.engine.tokenizer import ModelTokenizer
 from mashbox.engine.wire import Cancel, Failed, Row, Start, Submit, Tokens
-from mashbox.errors import EngineError, PromptTooLong, WorkerFault
+from mashbox.errors import InvalidRequest, MashboxError, PromptTooLong, WorkerFault
 from mashbox.facts import ModelFacts
 from mashbox.store import LocalModel
 
@@ -33,6 +33,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     weights: str = "auto"
     device: str = "cpu"
     threads: int = 0
+    cache_ram_mib: int = 0
+    share_cache: bool = False
 
 
 class _Stream:
@@ -40,14 +42,14 @@ class _Stream:
 
     def __init__(self) -> None:
         self._rows: list[Row] = []
-        self._error: EngineError | None = None
+        self._error: MashboxError | None = None
         self._wake = asyncio.Event()
 
     def push(self, row: Row) -> None:
         self._rows.append(row)
         self._wake.set()
 
-    def fail(self, error: EngineError) -> None:
+    def fail(self, error: MashboxError) -> None:
         self._error = error
         self._wake.set()
 
@@ -94,6 +96,8 @@ class LocalEngine:
                 weights=settings.weights,
                 device=settings.device,
                 threads=settings.threads,
+                cache_bytes=settings.cache_ram_mib << 20,
+                share_cache=settings.share_cache,
             ),
             self._receive,
             self._worker_died,
@@ -110,6 +114,8 @@ class LocalEngine:
             gb=round((ready.weight_bytes if ready else self._facts.weight_file_bytes) / 1e9, 3),
             bpw=round(self._facts.bpw, 2),
             slots=self._settings.slots,
+            prefix_cache=True,
+            cache_ram_mib=self._settings.cache_ram_mib,
         )
 
     @property
@@ -128,6 +134,8 @@ class LocalEngine:
             worker_restarts=self._worker.restarts,
             # Nothing is compiled on the exact path: its programs are torch's own kernels.
             compiles_after_ready=0 if ready else None,
+            host_cache_bytes=self._worker.stats.host_cache_bytes,
+            host_cache_evictions=self._worker.stats.host_cache_evictions,
             component_set_sha=self._components,
             deployment_id=deployment_id(self._components, msgspec.structs.astuple(self._settings)),
             cache_namespace=cache_namespace(self._components, ready.engine, self._settings.weights)
@@ -197,7 +205,7 @@ class LocalEngine:
                 ended = rows[-1].finish is not None
                 for event in answer.events(rows):
                     yield event
-        except EngineError:
+        except MashboxError:
             ended = True
             raise
         finally:
@@ -218,7 +226,7 @@ class LocalEngine:
                         stream.push(row)
             case Failed(id=int(number)):
                 if stream := self._streams.get(number):
-                    stream.fail(WorkerFault(message.message, message.remedy))
+                    stream.fail(_error(message))
 
     def _worker_died(self, reason: str) -> None:
         self._fail_all(reason)
@@ -226,6 +234,13 @@ class LocalEngine:
     def _fail_all(self, reason: str) -> None:
         for stream in self._streams.values():
             stream.fail(WorkerFault(reason))
+
+
+def _error(failed: Failed) -> MashboxError:
+    """What a failure of one request is to its client: its own fault, or the worker's."""
+    if failed.kind == "request":
+        return InvalidRequest(failed.message, remedy=failed.remedy)
+    return WorkerFault(failed.message, failed.remedy)
 
 
 class _Answer:

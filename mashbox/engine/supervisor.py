@@ -14,6 +14,7 @@ from mashbox.engine.wire import (
     Ready,
     Shutdown,
     Start,
+    Stats,
     Submit,
     Tokens,
     Up,
@@ -53,6 +54,7 @@ class Supervisor:
         self.progress = 0.0
         self.ready: Ready | None = None
         self.failure: Failed | None = None
+        self.stats = Stats()
         self.restarts = 0
 
     @property
@@ -113,6 +115,7 @@ class Supervisor:
                 return
             self.state = "loading"
             self.stage, self.progress, self.ready = "restarting", 0.0, None
+            self.stats = Stats()
             self.restarts += 1
             self._on_death(reason)
             backoff = FIRST_BACKOFF if clock() - began > CALM else min(backoff * 2, LAST_BACKOFF)
@@ -159,6 +162,8 @@ class Supervisor:
                 await self._announce()
             case Failed(id=None):
                 self.failure = message
+            case Stats():
+                self.stats = message
             case Tokens() | Failed():
                 self._on_message(message)
 

@@ -2,7 +2,7 @@
 
 Each message is a tagged msgspec struct in MessagePack behind a four-byte little-endian length. Down the
 worker's stdin: one ``Start``, then ``Submit | Cancel | Shutdown``. Up its stdout:
-``Loading | Ready | Tokens | Failed``. Every Submit ends in exactly one terminal message: the
+``Loading | Ready | Tokens | Failed | Stats``. Every Submit ends in exactly one terminal message: the
 ``Tokens`` row that carries ``finish``, or a ``Failed`` with its id.
 """
 
@@ -30,6 +30,8 @@ class Start(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     weights: str = "auto"
     device: str = "cpu"
     threads: int = 0
+    cache_bytes: int = 0
+    share_cache: bool = False
     tokenizer: str = ""
 
 
@@ -103,8 +105,15 @@ class Failed(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     remedy: str = ""
 
 
+class Stats(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """State of the prompt cache's host tier, sent after a step that changed it."""
+
+    host_cache_bytes: int = 0
+    host_cache_evictions: int = 0
+
+
 Down = Start | Submit | Cancel | Shutdown
-Up = Loading | Ready | Tokens | Failed
+Up = Loading | Ready | Tokens | Failed | Stats
 
 _LENGTH = struct.Struct("<I")
 _encoder = msgspec.msgpack.Encoder()

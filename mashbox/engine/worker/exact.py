@@ -55,6 +55,10 @@ class ExactRunner:
         self._try_out(loaded)
         self.kv_bytes = self._cache.nbytes
 
+    @property
+    def recurrent(self) -> bool:
+        return self._cache.recurrent
+
     def length(self, slot: int) -> int:
         self._check_slot(slot)
         return self._cache.lengths[slot]

@@ -90,12 +90,13 @@ def _serve(start: Start, inbox: "queue.SimpleQueue[Down]", send: Send, build: Bu
     send(Loading(stage="starting"))
     # Imported here: torch takes seconds, and the server should hear from the worker before.
     from mashbox.engine.worker.guide import Guides
+    from mashbox.engine.worker.host_cache import HostCache
     from mashbox.engine.worker.scheduler import Scheduler
 
     guides = Guides(start.tokenizer)
     runner, built = (build or _builder())(start, _throttled(send))
     guides.wait()
-    scheduler = Scheduler(runner, guides)
+    scheduler = Scheduler(runner, guides, HostCache(start.cache_bytes), share=start.share_cache)
     send(
         Ready(
             engine=built.engine,

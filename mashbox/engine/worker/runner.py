@@ -33,6 +33,11 @@ class Runner(Protocol):
     weight_bytes: int
     kv_bytes: int
 
+    @property
+    def recurrent(self) -> bool:
+        """Whether a slot's state can't be cut to an earlier length, except to none."""
+        ...
+
     def length(self, slot: int) -> int:
         """Tokens whose state the slot holds."""
         ...

@@ -6,10 +6,14 @@ tokens at once. Knows token ids only.
 
 from collections import deque
 
-from mashbox.engine.wire import Failed, Finish, Row, Submit, Tokens
+import numpy as np
+
+from mashbox.engine.wire import Failed, Finish, Row, Stats, Submit, Tokens
 from mashbox.engine.worker.guide import Guide, GuideError, Guides
+from mashbox.engine.worker.host_cache import HostCache
 from mashbox.engine.worker.runner import Runner
 from mashbox.engine.worker.sampler import RowSampler, sample
+from mashbox.engine.worker.slots import Slots
 
 # Tokens of a prompt read in one step. Alone, long pieces make the best use of the machine; while other rows
 # stream, short ones keep the pause between their tokens small.
@@ -22,12 +26,14 @@ class Live:
 
     def __init__(self, submit: Submit, slot: int, vocab_size: int, guide: Guide | None = None) -> None:
         self.id = submit.id
-        self.ids = submit.ids
+        self.ids = np.array(submit.ids, dtype=np.int32)
+        self.tenant = submit.tenant
         self.slot = slot
         self.max_tokens = submit.max_tokens
         self.end_ids = frozenset(submit.end_ids)
         self.sampler = RowSampler(submit.sampling, submit.ids, vocab_size, guide)
         self.read = 0
+        self.cached: int | None = None
         self.produced = 0
         self.last_token = -1
 
@@ -54,13 +60,23 @@ class Live:
 class Scheduler:
     """Owns the slots of one runner. Every submit ends in one terminal row or failure.
 
-    ``guides`` None: requests with a grammar are refused.
+    ``guides`` None: requests with a grammar are refused. ``host`` is the prompt cache's second tier;
+    ``share`` lets tenants use each other's prompts.
     """
 
-    def __init__(self, runner: Runner, guides: Guides | None = None) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        guides: Guides | None = None,
+        host: HostCache | None = None,
+        *,
+        share: bool = False,
+    ) -> None:
         self._runner = runner
         self._guides = guides or Guides("")
-        self._free = deque(range(runner.slots))
+        self._host = HostCache(0) if host is None else host
+        self._slots = Slots(runner, self._host, share=share)
+        self._told = Stats()
         self._waiting: deque[Submit] = deque()
         self._reading: deque[Live] = deque()
         self._decoding: list[Live] = []
@@ -92,7 +108,7 @@ class Scheduler:
                 self._release(sequence)
                 return
 
-    def step(self) -> list[Tokens | Failed]:
+    def step(self) -> list[Tokens | Failed | Stats]:
         """Run one step; the messages that it and the calls before it produced."""
         self._admit()
         # Rows that finish reading their prompt in this step decode from the next one on.
@@ -116,7 +132,7 @@ class Scheduler:
         return None
 
     def _admit(self) -> None:
-        while self._waiting and self._free:
+        while self._waiting and self._slots.free:
             submit = self._waiting.popleft()
             guide = None
             if submit.grammar is not None:
@@ -125,14 +141,19 @@ class Scheduler:
                 except GuideError as error:
                     self._failed.append(Failed(id=submit.id, kind="request", message=str(error)))
                     continue
-            slot = self._free.popleft()
-            self._runner.reset(slot)
+            ids = np.array(submit.ids, dtype=np.int32)
+            slot = self._slots.take(ids, submit.tenant, submit.session)
             self._reading.append(Live(submit, slot, self._runner.vocab_size, guide))
 
     def _read_piece(self, sequence: Live, size: int) -> None:
+        if sequence.cached is None:
+            # Looked for now, not when the slot was taken: what was read since then counts too.
+            sequence.cached = self._slots.begin(sequence.slot, sequence.ids, sequence.tenant)
+            sequence.read = sequence.cached
         piece = sequence.ids[sequence.read : sequence.read + size]
         last = len(piece) == sequence.prompt_left
-        logits = self._runner.prefill(sequence.slot, piece, logits=last)
+        logits = self._runner.prefill(sequence.slot, piece.tolist(), logits=last)
+        self._slots.hold(sequence.slot, piece)
         sequence.read += len(piece)
         if last:
             self._reading.popleft()
@@ -142,6 +163,8 @@ class Scheduler:
 
     def _decode(self, rows: list[Live]) -> None:
         logits = self._runner.decode([r.slot for r in rows], [r.last_token for r in rows])
+        for row in rows:
+            self._slots.hold(row.slot, np.array([row.last_token], dtype=np.int32))
         tokens = sample(logits, [r.sampler for r in rows])
         for row, token in zip(rows, tokens, strict=True):
             self._take(row, token)
@@ -149,23 +172,29 @@ class Scheduler:
     def _take(self, sequence: Live, token: int | None) -> None:
         if token is None:
             self._failed.append(sequence.failure())
-            self._release(sequence)
+            # A state that gave NaN once would give it again.
+            self._release(sequence, keep=sequence.sampler.guide is not None)
             return
+        first = not sequence.produced
         finish = sequence.finish_with(token)
-        self._out.append(Row(sequence.id, token, finish))
+        self._out.append(Row(sequence.id, token, finish, (sequence.cached or 0) if first else 0))
         if finish:
             self._release(sequence)
 
-    def _release(self, sequence: Live) -> None:
+    def _release(self, sequence: Live, *, keep: bool = True) -> None:
         if sequence in self._reading:
             self._reading.remove(sequence)
         else:
             self._decoding.remove(sequence)
-        self._free.append(sequence.slot)
+        self._slots.release(sequence.slot, keep=keep)
 
-    def _collect(self) -> list[Tokens | Failed]:
-        messages: list[Tokens | Failed] = [*self._failed]
+    def _collect(self) -> list[Tokens | Failed | Stats]:
+        messages: list[Tokens | Failed | Stats] = [*self._failed]
         if self._out:
             messages.append(Tokens(self._out))
+        stats = Stats(host_cache_bytes=self._host.bytes, host_cache_evictions=self._host.evictions)
+        if stats != self._told:
+            messages.append(stats)
+            self._told = stats
         self._out, self._failed = [], []
         return messages

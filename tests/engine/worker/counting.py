@@ -1,21 +1,32 @@
 """A runner whose logits are a hash of the slot's whole sequence: fast, exact, and wrong state shows."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import torch
+
+
+class State(NamedTuple):
+    """An exported slot, of eight bytes a token."""
+
+    ids: list[int]
+
+    @property
+    def nbytes(self) -> int:
+        return 8 * len(self.ids)
 
 
 class CountingRunner:
     """Implements the Runner protocol over plain lists of token ids."""
 
     weight_bytes = 0
-    kv_bytes = 0
+    recurrent = False
 
     def __init__(
         self, slots: int = 4, ctx: int = 64, vocab_size: int = 50, speakable: int | None = None
     ) -> None:
         self.slots, self.ctx, self.vocab_size = slots, ctx, vocab_size
+        self.kv_bytes = 8 * slots * ctx
         self.speakable = vocab_size if speakable is None else speakable
         self.held: list[list[int]] = [[] for _ in range(slots)]
         self.prefills: list[int] = []
@@ -57,17 +68,19 @@ class CountingRunner:
         self.held[slot] = []
 
     def truncate(self, slot: int, length: int) -> bool:
+        if self.recurrent and 0 < length < len(self.held[slot]):
+            return False
         del self.held[slot][length:]
         return True
 
     def copy(self, source: int, target: int) -> None:
         self.held[target] = list(self.held[source])
 
-    def export(self, slot: int) -> Any:
-        return list(self.held[slot])
+    def export(self, slot: int) -> "State":
+        return State(list(self.held[slot]))
 
-    def restore(self, slot: int, state: Any) -> None:
-        self.held[slot] = list(state)
+    def restore(self, slot: int, state: "State") -> None:
+        self.held[slot] = list(state.ids)
 
     def _append(self, slot: int, ids: Sequence[int]) -> None:
         self.held[slot].extend(ids)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mashbox.engine.request import Sampling
-from mashbox.engine.wire import Failed, Row, Submit, Tokens
+from mashbox.engine.wire import Failed, Row, Stats, Submit, Tokens
 from mashbox.engine.worker.scheduler import PIECE_ALONE, PIECE_SHARED, Scheduler
 from tests.engine.worker.counting import CountingRunner
 
@@ -22,8 +22,10 @@ class Log:
         self.rows: dict[int, list[Row]] = defaultdict(list)
         self.failed: dict[int, Failed] = {}
 
-    def add(self, messages: list[Tokens | Failed]) -> None:
+    def add(self, messages: list[Tokens | Failed | Stats]) -> None:
         for message in messages:
+            if isinstance(message, Stats):
+                continue
             if isinstance(message, Failed):
                 assert message.id is not None and message.id not in self.failed
                 self.failed[message.id] = message

@@ -1,0 +1,227 @@
+"""The prompt cache: an uncached run is the oracle, the books are true, tenants don't meet."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mashbox.engine.worker.host_cache import HostCache, common_prefix
+from mashbox.engine.worker.scheduler import PIECE_ALONE, Scheduler
+from tests.engine.worker.counting import CountingRunner, State
+from tests.engine.worker.test_scheduler import Log, expected, run, submit
+
+BIG = 1 << 20
+
+
+class RecurrentRunner(CountingRunner):
+    recurrent = True
+
+
+def ask(
+    scheduler: Scheduler, log: Log, number: int, ids: list[int], count: int = 4, **more: Any
+) -> tuple[list[int], int]:
+    """Run one request to its end; its tokens, and how many of its prompt's were cached."""
+    request = submit(number, ids, count)
+    for name, value in more.items():
+        request = type(request)(
+            **{**{f: getattr(request, f) for f in request.__struct_fields__}, name: value}
+        )
+    scheduler.submit(request)
+    run(scheduler, log)
+    return log.tokens(number), log.rows[number][0].cached
+
+
+def tokens(start: int, count: int) -> list[int]:
+    return [1 + (start + i * 7) % 49 for i in range(count)]
+
+
+def test_a_conversation_that_goes_on_reads_only_what_is_new() -> None:
+    runner, log = CountingRunner(slots=2, ctx=512), Log()
+    scheduler = Scheduler(runner)
+    first = tokens(0, 100)
+    answer, cached = ask(scheduler, log, 1, first)
+    assert cached == 0
+    turn = first + answer + tokens(5, 20)
+    again, cached = ask(scheduler, log, 2, turn)
+    # The answer's last token was never fed back.
+    assert cached == 100 + len(answer) - 1
+    assert again == expected(runner, turn, 4)
+
+
+def test_the_same_prompt_again_reads_one_token() -> None:
+    runner, log = CountingRunner(slots=2, ctx=512), Log()
+    scheduler = Scheduler(runner)
+    ask(scheduler, log, 1, tokens(0, 100))
+    assert ask(scheduler, log, 2, tokens(0, 100)) == (expected(runner, tokens(0, 100), 4), 99)
+
+
+def test_a_shared_beginning_is_copied_and_its_owner_kept() -> None:
+    runner, log = CountingRunner(slots=2, ctx=512), Log()
+    scheduler = Scheduler(runner)
+    system = tokens(0, 80)
+    ask(scheduler, log, 1, system + tokens(1, 60))
+    _, cached = ask(scheduler, log, 2, system + tokens(2, 60))
+    assert cached == 80
+    # Both conversations are in slots now: each goes on with all it had.
+    for number, start in ((3, 1), (4, 2)):
+        _, cached = ask(scheduler, log, number, system + tokens(start, 60))
+        assert cached == 139
+
+
+def test_a_beginning_that_is_being_read_is_waited_for() -> None:
+    runner, log = CountingRunner(slots=3, ctx=2 * PIECE_ALONE), Log()
+    scheduler = Scheduler(runner)
+    system = tokens(0, PIECE_ALONE + 50)
+    for number in (1, 2, 3):
+        scheduler.submit(submit(number, system + tokens(number, 10)))
+    run(scheduler, log)
+    assert [log.rows[n][0].cached for n in (1, 2, 3)] == [0, len(system), len(system)]
+
+
+def test_what_a_slot_loses_comes_back_from_host_memory() -> None:
+    runner, log = CountingRunner(slots=1, ctx=512), Log()
+    host = HostCache(BIG)
+    scheduler = Scheduler(runner, host=host)
+    a, b = tokens(0, 100), tokens(3, 120)
+    ask(scheduler, log, 1, a)
+    ask(scheduler, log, 2, b)
+    assert len(host) == 1 and host.bytes == (8 + 4) * 103
+    assert ask(scheduler, log, 3, a) == (expected(runner, a, 4), 99)
+    assert len(host) == 2
+
+
+def test_no_tier_two_when_it_is_off_or_too_small() -> None:
+    for cap in (0, 100):
+        runner, log, host = CountingRunner(slots=1, ctx=512), Log(), HostCache(cap)
+        scheduler = Scheduler(runner, host=host)
+        ask(scheduler, log, 1, tokens(0, 100))
+        ask(scheduler, log, 2, tokens(3, 100))
+        assert ask(scheduler, log, 3, tokens(0, 100))[1] == 0 and host.bytes == 0
+
+
+def test_tenants_have_no_hits_on_each_other() -> None:
+    for share, hit in ((False, 0), (True, 99)):
+        runner, log = CountingRunner(slots=2, ctx=512), Log()
+        scheduler = Scheduler(runner, host=HostCache(BIG), share=share)
+        ask(scheduler, log, 1, tokens(0, 100), tenant="a")
+        assert ask(scheduler, log, 2, tokens(0, 100), tenant="b")[1] == hit
+        assert ask(scheduler, log, 3, tokens(0, 100), tenant="a")[1] == 99
+        # The tenant that comes last to a slot finds only its own text in host memory too.
+        ask(scheduler, log, 4, tokens(9, 100), tenant="c")
+        ask(scheduler, log, 5, tokens(8, 100), tenant="c")
+        assert ask(scheduler, log, 6, tokens(0, 100), tenant="d")[1] == hit
+
+
+def test_a_session_comes_back_to_its_slot() -> None:
+    runner, log = CountingRunner(slots=2, ctx=512), Log()
+    scheduler = Scheduler(runner)
+    ask(scheduler, log, 1, tokens(0, 50) + tokens(1, 50), session="x")
+    ask(scheduler, log, 2, tokens(0, 50) + tokens(2, 50), session="y")
+    held = [list(ids) for ids in runner.held]
+    ask(scheduler, log, 3, tokens(0, 50) + tokens(4, 50), session="x")
+    # An edited turn of x takes x's slot, although y's is the one used least recently by others.
+    assert sum(before == after for before, after in zip(held, runner.held, strict=True)) == 1
+
+
+def test_a_state_that_can_not_be_cut_is_taken_whole_or_not_at_all() -> None:
+    runner, log = RecurrentRunner(slots=1, ctx=512), Log()
+    scheduler = Scheduler(runner, host=HostCache(BIG))
+    first = tokens(0, 100)
+    answer, _ = ask(scheduler, log, 1, first)
+    turn = first + answer + tokens(5, 20)
+    assert ask(scheduler, log, 2, turn)[1] == 103
+    edited = first[:50] + tokens(9, 60)
+    assert ask(scheduler, log, 3, edited) == (expected(runner, edited, 4), 0)
+
+
+def test_nan_is_not_kept() -> None:
+    runner, log = CountingRunner(slots=1, ctx=512), Log()
+    runner.broken_token = 44
+    scheduler = Scheduler(runner)
+    scheduler.submit(submit(1, [44, *tokens(0, 50)]))
+    run(scheduler, log)
+    assert 1 in log.failed and runner.held == [[]]
+
+
+IDS = st.lists(st.integers(0, 3), max_size=12)
+
+
+@given(IDS, IDS)
+def test_common_prefix(a: list[int], b: list[int]) -> None:
+    length = common_prefix(np.array(a, np.int32), np.array(b, np.int32))
+    assert a[:length] == b[:length]
+    assert length == min(len(a), len(b)) or a[length] != b[length]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(IDS, st.sampled_from("ab"), st.booleans()), max_size=30), st.integers(0, 300))
+def test_the_host_tier_counts_to_the_byte_and_never_passes_its_cap(
+    puts: list[tuple[list[int], str, bool]], cap: int
+) -> None:
+    host = HostCache(cap)
+    for ids, owner, whole in puts:
+        host.put(np.array(ids, np.int32), owner, State(ids), whole=whole)
+        assert host.bytes <= cap
+        found, key = host.find(np.array(ids, np.int32), owner, whole=whole)
+        if key is not None:
+            entry = host.get(key)
+            assert entry.owner == owner and list(entry.ids[:found]) == ids[:found]
+            assert entry.state.ids == entry.ids.tolist()
+    assert host.bytes == sum(entry.nbytes for entry in host._entries.values())
+    assert all(e.nbytes == 12 * len(e.ids) for e in host._entries.values())
+
+
+TURN = st.tuples(
+    st.integers(0, 3),
+    st.integers(0, 90),
+    st.integers(0, 40),
+    st.integers(1, 8),
+    st.booleans(),
+    st.sampled_from("ab"),
+)
+
+
+@pytest.mark.parametrize("kind", [CountingRunner, RecurrentRunner])
+@settings(max_examples=60, deadline=None)
+@given(
+    turns=st.lists(TURN, min_size=1, max_size=12),
+    slots=st.integers(1, 3),
+    cap=st.sampled_from([0, 2000, BIG]),
+)
+def test_a_cache_never_changes_an_answer(
+    kind: type[CountingRunner],
+    turns: list[tuple[int, int, int, int, bool, str]],
+    slots: int,
+    cap: int,
+) -> None:
+    """Random conversations with shared beginnings, edits, cancels and tenants, in waves of three."""
+    runner, log, host = kind(slots=slots, ctx=256), Log(), HostCache(cap)
+    scheduler = Scheduler(runner, host=host)
+    prompts: dict[int, list[int]] = {}
+    for number, (start, shared, own, count, cancel, tenant) in enumerate(turns):
+        prompts[number] = tokens(start, shared) + tokens(number, own) + [1]
+        request = submit(number, prompts[number], count)
+        scheduler.submit(
+            type(request)(
+                id=number,
+                ids=request.ids,
+                max_tokens=count,
+                end_ids=[0],
+                sampling=request.sampling,
+                tenant=tenant,
+            )
+        )
+        log.add(scheduler.step())
+        if cancel:
+            scheduler.cancel(number)
+        if number % 3 == 2:
+            run(scheduler, log)
+        assert host.bytes <= cap
+    run(scheduler, log)
+    assert not log.failed
+    for number, (_, _, _, count, cancel, _) in enumerate(turns):
+        whole = expected(runner, prompts[number], count)
+        got = log.tokens(number)
+        assert got == (whole[: len(got)] if cancel else whole)
