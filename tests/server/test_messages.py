@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from mashbox.engine.engine import EngineStatus
 from mashbox.engine.events import Event, Finished, Text, Thinking, ToolCall, Usage
+from mashbox.engine.formats.families import HERMES
+from mashbox.engine.parse import OutputParser
 from mashbox.engine.request import Conversation, EncodedPrompt, Request
 from mashbox.errors import InvalidRequest, LineFull, PromptTooLong, WorkerFault
 from mashbox.server.protocols.messages_answer import MessageAnswer
@@ -146,6 +148,28 @@ def test_any_events_tell_the_same_message_streamed_and_whole(pieces: list[Event]
     usage = whole["usage"]
     read = usage["input_tokens"] + usage["cache_read_input_tokens"] + usage["cache_creation_input_tokens"]
     assert read == end.usage.prompt_tokens
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+def test_what_a_model_writes_becomes_blocks_in_order(size: int) -> None:
+    written = '<think>a</think>b<tool_call>{"name":"f","arguments":{"x":1}}</tool_call>'
+    parser = OutputParser(HERMES, tools=[{"type": "function", "function": {"name": "f"}}])
+    pieces = [written[at : at + size] for at in range(0, len(written), size)]
+    events: list[Event] = [event for piece in pieces for event in parser.push(piece)]
+    events += [*parser.finish(), finished(5, len(pieces), reason="tool_calls")]
+    answer = MessageAnswer("msg_1", "m")
+    stream = (answer.opening() + b"".join(answer.event(event) for event in events)).decode()
+    content = folded(stream)["content"]
+    assert content == json.loads(answer.whole(events))["content"]
+    call_id = content[-1].pop("id")
+    assert re.fullmatch("toolu_[A-Za-z0-9]{24}", call_id)
+    assert content == [
+        {"type": "thinking", "thinking": "a", "signature": "mashbox-local"},
+        {"type": "text", "text": "b"},
+        {"type": "tool_use", "name": "f", "input": {"x": 1}},
+    ]
+    starts = [event for event in events_of(stream) if event["type"] == "content_block_start"]
+    assert [event["index"] for event in starts] == [0, 1, 2]
 
 
 def test_ids_are_of_their_kind_and_distinct() -> None:

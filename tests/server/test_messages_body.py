@@ -1,13 +1,19 @@
 """Bodies of Messages: what is refused and how the field is named, and what the model is shown."""
 
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mashbox.engine.request import Conversation, ForcedCall, Request
+from mashbox.errors import InvalidRequest
+from mashbox.server.protocols.messages_body import MessagesRequest, conversation_of
 from tests.server.live import live
 from tests.server.scripted import ScriptedEngine
 
@@ -442,3 +448,70 @@ def test_a_deferred_tool_is_hidden_until_a_result_names_it(running: Running) -> 
 )
 def test_thinking(running: Running, thinking: Any, on: bool) -> None:
     assert shown(running, [USER], thinking=thinking).thinking is on
+
+
+# --- properties ------------------------------------------------------------------------------------
+
+ROLES = st.sampled_from(["user", "assistant", "system", "developer"])
+
+
+def decoded(body: dict[str, Any]) -> Conversation:
+    return conversation_of(msgspec.convert(body, MessagesRequest))[0]
+
+
+@given(st.lists(ROLES, min_size=1, max_size=9), st.text(max_size=3))
+def test_texts_keep_their_order_and_do_not_depend_on_how_they_are_sent(roles: list[str], system: str) -> None:
+    texts = [f"[{i}]" for i in range(len(roles))]
+    strings = [{"role": role, "content": said} for role, said in zip(roles, texts, strict=True)]
+    blocks = [{**message, "content": [text(message["content"])]} for message in strings]
+    shown = decoded({"system": system, "messages": strings})
+    assert decoded({"system": [text(system)], "messages": blocks}) == shown
+    turns = shown.messages
+    assert "".join(turn["content"].replace("\n", "") for turn in turns) == (
+        "".join([system, *texts]).replace("\n", "")
+    )
+    kept = [
+        role for role, _ in itertools.groupby(roles, lambda role: {"developer": "system"}.get(role, role))
+    ]
+    if system and kept[0] != "system":
+        kept.insert(0, "system")
+    assert [turn["role"] for turn in turns] == kept
+
+
+KINDS = ["text", "image", "thinking", "redacted_thinking", "tool_use", "tool_result", "tool_reference", "x"]
+FIELDS = ["text", "thinking", "id", "name", "input", "tool_use_id", "content", "is_error", "tool_name"]
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["", "a", "{}", "{", "[]"]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["type", *FIELDS]), st.sampled_from(KINDS) | inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+BLOCK = st.dictionaries(st.sampled_from(FIELDS), ANY, max_size=5).flatmap(
+    lambda fields: st.sampled_from(KINDS).map(lambda kind: {**fields, "type": kind})
+)
+
+
+@given(ROLES, st.lists(BLOCK | ANY, max_size=4))
+def test_any_blocks_are_shown_or_refused_by_name(role: str, blocks: list[Any]) -> None:
+    body = {"messages": [USER, {"role": role, "content": blocks}, USER]}
+    try:
+        turns = decoded(body).messages
+    except InvalidRequest as refusal:
+        assert refusal.param is not None
+        assert refusal.param.startswith("messages[1].content[")
+    else:
+        assert all(isinstance(turn["content"], str) for turn in turns)
+        assert render(turns)
+
+
+def render(turns: list[dict[str, Any]]) -> str:
+    """What every template does with turns, at least."""
+    shown = []
+    for turn in turns:
+        shown.append(turn["role"] + turn["content"] + turn.get("reasoning_content", ""))
+        for call in turn.get("tool_calls", ()):
+            assert isinstance(call["function"]["arguments"], dict)
+            shown.append(call["function"]["name"])
+    return "".join(shown)
