@@ -1,6 +1,6 @@
 """How long a context and how many slots a server gets, where the user left the choice to us."""
 
-from mashbox.errors import UsageError
+from mashbox.errors import DoesNotFit, UsageError
 from mashbox.facts import ModelFacts
 from mashbox.memory import MemoryPlan, check_fits, plan_memory
 
@@ -55,6 +55,22 @@ def choose(
     smallest = plan(least, counts[-1])
     check_fits(smallest, available)
     return smallest
+
+
+def cache_ram(plan: MemoryPlan, available: int, asked: int | None) -> int:
+    """MiB of host memory for the prompt cache: what was asked, else a quarter of what the plan leaves free.
+
+    Raises DoesNotFit for more than that leaves.
+    """
+    free = max(available - plan.total, 0) >> 20
+    if asked is None:
+        return free // 4
+    if asked > free:
+        raise DoesNotFit(
+            f"--cache-ram {asked} is more than the {free} MiB that weights and slots leave free.",
+            f"Use --cache-ram {free} or less, or lower --ctx or --slots.",
+        )
+    return asked
 
 
 def _longest(facts: ModelFacts, slots: int, budget: int, dtype_bytes: int) -> int:

@@ -33,7 +33,8 @@ class Settings:
     ui: bool = False
     ctx: int | None = None
     slots: int | None = None
-    cache_ram: int = 0
+    cache_ram: int | None = None
+    share_cache: bool = False
     api_key_file: Path | None = None
     allow_host: tuple[str, ...] = ()
     weights: Literal["auto", "f32", "bf16"] = "auto"
@@ -150,10 +151,13 @@ RULES: Mapping[str, Rule] = {
         "Requests answered at the same time; auto takes 4, fewer where memory is short.",
     ),
     "cache_ram": Rule(
-        _whole(0, 16_777_216),
-        _number(0, 16_777_216, " of MiB"),
+        _whole(0, 16_777_216, auto=True),
+        _number(0, 16_777_216, " of MiB") + ", or auto",
         "MIB",
-        "Host memory for prompts that were read before; 0 is off.",
+        "Host memory for prompts that were read before; 0 is off, auto a quarter of what is free.",
+    ),
+    "share_cache": Rule(
+        _switch, "true or false", "", "Let the owners of different keys use each other's cached prompts."
     ),
     "api_key_file": Rule(_path, "a path", "FILE", "Key file; requests then need one of its keys."),
     "allow_host": Rule(_names, _NAMES, "NAME", "Another host name that the server answers to (repeatable)."),

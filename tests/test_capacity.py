@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mashbox.capacity import ENOUGH_TOKENS, SHARE, choose
+from mashbox.capacity import ENOUGH_TOKENS, SHARE, cache_ram, choose
 from mashbox.errors import DoesNotFit, UsageError
 from mashbox.facts import ModelFacts
-from mashbox.memory import plan_memory
+from mashbox.memory import MemoryPlan, plan_memory
 
 GB = 10**9
 
@@ -107,3 +107,13 @@ def test_every_choice_fits_and_keeps_what_was_asked(
         assert plan.ctx <= limit
         assert ctx in (None, plan.ctx)
         assert slots in (None, plan.slots)
+
+
+def test_the_prompt_cache_takes_a_quarter_of_what_is_left() -> None:
+    plan = MemoryPlan(ctx=512, slots=1, weights=1 << 30, kv=1 << 29, working=1 << 29)
+    assert cache_ram(plan, 6 << 30, None) == 1024
+    assert cache_ram(plan, 1 << 30, None) == 0
+    assert cache_ram(plan, 6 << 30, 0) == 0
+    assert cache_ram(plan, 6 << 30, 4096) == 4096
+    with pytest.raises(DoesNotFit, match="4096 or less"):
+        cache_ram(plan, 6 << 30, 4097)

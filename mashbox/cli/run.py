@@ -24,14 +24,18 @@ EPILOG = "Examples: mashbox run · mashbox run smollm2-135m --port 9000 --ctx 40
 DTYPE_BYTES = {"auto": 4, "f32": 4, "bf16": 2}
 """Bytes of a number in memory: the exact path keeps float32 unless told otherwise."""
 
-NO_EFFECT_YET = ("cache_ram", "step_timeout", "log_json")
+NO_EFFECT_YET = ("step_timeout", "log_json")
 
 
 def _flag(name: str) -> Any:
     """The option of a setting, with its help and default from the table of settings."""
     rule, default = RULES[name], getattr(Settings(), name)
     shown = ", ".join(default) if isinstance(default, tuple) else "auto" if default is None else str(default)
-    tail = f" [default: {shown}]" if shown and name not in ("api_key_file", "ui", "log_json") else ""
+    tail = (
+        f" [default: {shown}]"
+        if shown and name not in ("api_key_file", "ui", "log_json", "share_cache")
+        else ""
+    )
     if not rule.metavar:
         flag = configuration.flag(name)
         return typer.Option(f"{flag}/--no-{flag[2:]}", help=rule.help)
@@ -49,6 +53,7 @@ def run(
     ctx: Annotated[str | None, _flag("ctx")] = None,
     slots: Annotated[str | None, _flag("slots")] = None,
     cache_ram: Annotated[str | None, _flag("cache_ram")] = None,
+    share_cache: Annotated[bool | None, _flag("share_cache")] = None,
     api_key_file: Annotated[str | None, _flag("api_key_file")] = None,
     allow_host: Annotated[list[str] | None, _flag("allow_host")] = None,
     weights: Annotated[str | None, _flag("weights")] = None,
@@ -88,8 +93,8 @@ def check_and_serve(chosen: Settings) -> None:
     for name in NO_EFFECT_YET:
         if getattr(chosen, name) != getattr(Settings(), name):
             console.warn(f"{configuration.flag(name)} has no effect in this version.")
-    model, facts, plan = prepare(chosen)
-    serving.serve_model(chosen, server, model, facts, plan)
+    model, facts, plan, cache_ram = prepare(chosen)
+    serving.serve_model(chosen, server, model, facts, plan, cache_ram)
 
 
 def server_settings(chosen: Settings) -> "ServerSettings":
@@ -126,8 +131,8 @@ def keys(chosen: Settings) -> tuple[str, ...]:
     return tuple(found)
 
 
-def prepare(chosen: Settings) -> "tuple[LocalModel, ModelFacts, MemoryPlan]":
-    """The model, pulled when it is missing, its facts, and the memory plan, printed.
+def prepare(chosen: Settings) -> "tuple[LocalModel, ModelFacts, MemoryPlan, int]":
+    """The model, pulled when it is missing, its facts, the memory plan, and the prompt cache's MiB; printed.
 
     Raises what forbids to serve it: UsageError, PullError, ModelError.
     """
@@ -152,6 +157,7 @@ def prepare(chosen: Settings) -> "tuple[LocalModel, ModelFacts, MemoryPlan]":
         available=available,
         dtype_bytes=DTYPE_BYTES[chosen.weights],
     )
+    cache_ram = capacity.cache_ram(plan, available, chosen.cache_ram)
     million = facts.parameters / 1e6
     size = f"{million / 1e3:.1f} B" if million >= 1000 else f"{million:.0f} M"
     console.note(
@@ -161,9 +167,11 @@ def prepare(chosen: Settings) -> "tuple[LocalModel, ModelFacts, MemoryPlan]":
         f"Memory: weights {_gb(plan.weights)} + {plan.slots} slots of {plan.ctx:,} tokens {_gb(plan.kv)}"
         f" + working {_gb(plan.working)} = {_gb(plan.total)} of {_gb(available)} GB free"
     )
+    if cache_ram:
+        console.note(f"Prompts read before are kept in up to {_gb(cache_ram << 20)} GB more.")
     if plan.ctx < facts.context_length and chosen.ctx is None:
         console.note(f"The model can hold {facts.context_length:,} tokens; the context is cut to what fits.")
-    return model, facts, plan
+    return model, facts, plan, cache_ram
 
 
 def end_with_stdin() -> None:

@@ -17,9 +17,17 @@ from mashbox.store import LocalModel
 
 
 def serve_model(
-    chosen: Settings, server: ServerSettings, model: LocalModel, facts: ModelFacts, plan: MemoryPlan
+    chosen: Settings,
+    server: ServerSettings,
+    model: LocalModel,
+    facts: ModelFacts,
+    plan: MemoryPlan,
+    cache_ram: int,
 ) -> None:
-    """Load the model and serve it until told to end. Raises ModelError, UsageError."""
+    """Load the model and serve it until told to end; ``cache_ram`` is in MiB.
+
+    Raises ModelError, UsageError.
+    """
     engine = LocalEngine(
         model,
         facts,
@@ -30,6 +38,8 @@ def serve_model(
             weights=chosen.weights,
             device="cpu",
             threads=chosen.threads or 0,
+            cache_ram_mib=cache_ram,
+            share_cache=chosen.share_cache,
         ),
     )
     files = Files([file.path for file in model.files])

@@ -64,7 +64,8 @@ def refused(*args: str, status: int = 2) -> str:
 def test_the_plan_is_printed_before_loading(served: list[tuple[Any, ...]]) -> None:
     result = runner.invoke(app, ["run", "--port", "0"])
     assert (result.exit_code, result.stdout) == (0, "")
-    first, second = result.stderr.splitlines()
+    first, second, third = result.stderr.splitlines()
+    assert third.startswith("Prompts read before are kept in up to ")
     assert first == "tiny: llama, 135 M parameters, Q4_1 (5.7 bits each)"
     plan = memory.plan_memory(some_facts(limit=4096), 4096, 4, 4)
     working, total = plan.working / 1e9, plan.total / 1e9
@@ -82,7 +83,7 @@ def test_flags_reach_the_server(served: list[tuple[Any, ...]], monkeypatch: pyte
     result = runner.invoke(app, [*args, "--allow-host", "a.b", "--allow-host", "c", "--max-body-mib", "1"])
     assert result.exit_code == 0, result.stderr
     assert served[0] == ("pull", "org/repo")
-    _, chosen, server, _, _, plan = served[1]
+    _, chosen, server, _, _, plan, _ = served[1]
     assert (server.host, server.allow_hosts, server.api_keys) == ("0.0.0.0", ("a.b", "c"), ("k",))
     assert (server.ui, server.max_body_mib, server.drain_s) == (True, 1, 7.0)
     assert (plan.ctx, plan.slots, chosen.engine) == (512, 3, "auto")
@@ -131,7 +132,7 @@ def test_wrong_values_name_their_flag() -> None:
     assert "No such option: --prot" in refused("--prot", "1")
 
 
-@pytest.mark.parametrize("flag", ["--cache-ram", "--step-timeout"])
+@pytest.mark.parametrize("flag", ["--step-timeout"])
 def test_what_has_no_effect_is_told(served: list[tuple[Any, ...]], flag: str) -> None:
     result = runner.invoke(app, ["run", "--port", "0", flag, "7"])
     assert f"warning: {flag} has no effect in this version.\n" in result.stderr

@@ -91,7 +91,8 @@ def _tools_and_choice(body: ChatCompletionRequest) -> tuple[list[dict[str, Any]]
     name = function.get("name") if isinstance(function, dict) else None
     if kind != "function" or not isinstance(name, str):
         raise invalid(
-            "tool_choice", 'takes "auto", "none", "required" or {"type": "function", "function": {"name": …}}.'
+            "tool_choice",
+            'takes "auto", "none", "required" or {"type": "function", "function": {"name": …}}.',
         )
     return tools, ForcedCall(name=name)
 
