@@ -11,6 +11,7 @@ from litestar.exceptions import HTTPException
 from mashbox.engine.engine import Engine
 from mashbox.server import status
 from mashbox.server.boundary import Boundary, Routes, too_large
+from mashbox.server.describe import openapi
 from mashbox.server.failure import failure_of, family_of
 from mashbox.server.keys import Keys, PlainKeys
 from mashbox.server.metrics import metrics
@@ -48,6 +49,7 @@ def create_app(engine: Engine, settings: ServerSettings, keys: Keys | None = Non
             status.list_models,
             status.get_model,
             metrics,
+            openapi,
             create_chat_completion,
             create_completion,
             create_response,

@@ -40,7 +40,9 @@ class SharedFields(msgspec.Struct, kw_only=True):
 
 
 class SamplingFields(SharedFields, kw_only=True):
-    """Fields of Chat Completions and Completions alike."""
+    """Fields of Chat Completions and Completions alike. ``merge`` has no effect."""
+
+    merge: bool | None = True
 
 
 def _or(value: float | None, default: float) -> float:

@@ -52,7 +52,7 @@ class ChatTool(msgspec.Struct):
     """A function tool that the model may call."""
 
     function: FunctionTool
-    type: Literal["function"] | None = "function"
+    type: Literal["function"] | None = None
 
 
 def left_out(kind: str) -> str:
