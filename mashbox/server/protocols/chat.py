@@ -104,9 +104,8 @@ def _refuse_unsupported(body: ChatCompletionRequest) -> None:
         raise invalid("response_format", 'takes only {"type": "text"}: structured output is not supported.')
 
 
-def to_request(body: ChatCompletionRequest, scope: Scope) -> Request:
-    """The internal request. Raises InvalidRequest naming the field."""
-    _refuse_unsupported(body)
+def conversation_of(body: ChatCompletionRequest) -> tuple[Conversation, ForcedCall | None]:
+    """What the model is shown, and the call that is asked for. Raises InvalidRequest naming the field."""
     options = body.chat_template_kwargs or {}
     tools, forced = _tools_and_choice(body)
     conversation = Conversation(
@@ -115,6 +114,13 @@ def to_request(body: ChatCompletionRequest, scope: Scope) -> Request:
         thinking=_thinking(body),
         options={name: value for name, value in options.items() if name not in OWN_VARIABLES},
     )
+    return conversation, forced
+
+
+def to_request(body: ChatCompletionRequest, scope: Scope) -> Request:
+    """The internal request. Raises InvalidRequest naming the field."""
+    _refuse_unsupported(body)
+    conversation, forced = conversation_of(body)
     return Request(
         id=new_id("chatcmpl-"),
         prompt=conversation,
