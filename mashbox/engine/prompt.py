@@ -9,6 +9,7 @@ from mashbox.engine.late_system import has_late_system, in_neighbours, takes_lat
 from mashbox.engine.request import Conversation, EncodedPrompt
 from mashbox.engine.template import ChatTemplate
 from mashbox.engine.tokenizer import ModelTokenizer
+from mashbox.engine.user_runs import joined_runs, takes_user_runs
 from mashbox.engine.vocab_facts import THOUGHT_OPENERS
 from mashbox.errors import InvalidRequest
 
@@ -67,6 +68,8 @@ def render_marked(tokenizer: ModelTokenizer, conversation: Conversation) -> str:
     messages = conversation.messages
     if has_late_system(messages) and not shape.late_system:
         messages = in_neighbours(messages)
+    if not shape.user_runs:
+        messages = joined_runs(messages)
     variables = {
         "thinking": conversation.thinking,
         **wrap(conversation.options),
@@ -103,13 +106,16 @@ class _Shape:
 
     ``parts``: it takes contents only as lists of parts, not as strings. ``json_arguments``: it takes a
     tool call's arguments only as JSON text, not as objects. ``late_system``: it takes system messages behind
-    the first turn.
+    the first turn. ``user_runs``: it takes several user messages in a row.
     """
 
-    def __init__(self, *, parts: bool, json_arguments: bool, late_system: bool = False) -> None:
+    def __init__(
+        self, *, parts: bool, json_arguments: bool, late_system: bool = False, user_runs: bool = False
+    ) -> None:
         self.parts = parts
         self.json_arguments = json_arguments
         self.late_system = late_system
+        self.user_runs = user_runs
 
     def message(self, message: Message) -> Message:
         """One message as the template wants it; reasoning under both names that templates read."""
@@ -141,8 +147,16 @@ def _shape(template: ChatTemplate, specials: tuple[tuple[str, str], ...]) -> _Sh
     parts = not shows(plain, _clean) and shows(listed, _clean)
     shapes = [_Shape(parts=parts, json_arguments=json_arguments) for json_arguments in (False, True)]
     objects, texts = (shows([shape.message(m) for m in _probe_call()], _clean_call) for shape in shapes)
-    late_system = takes_late_system(lambda messages: render([shapes[0].message(m) for m in messages]))
-    return _Shape(parts=parts, json_arguments=texts and not objects, late_system=late_system)
+
+    def shaped(messages: list[Message]) -> str:
+        return render([shapes[0].message(message) for message in messages])
+
+    return _Shape(
+        parts=parts,
+        json_arguments=texts and not objects,
+        late_system=takes_late_system(shaped),
+        user_runs=takes_user_runs(shaped),
+    )
 
 
 def _parts(text: str) -> list[Message]:
