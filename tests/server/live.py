@@ -15,6 +15,16 @@ from mashbox.server.app import create_app, service_of
 from mashbox.server.keys import Keys
 from mashbox.server.serve import build_server, open_socket
 from mashbox.server.settings import ServerSettings
+from tests.server.schema import check
+
+
+class CheckingClient(httpx.Client):
+    """Holds every whole answer to the description. What is read as it comes (``stream``) is left alone."""
+
+    def request(self, *args: Any, **options: Any) -> httpx.Response:
+        answer = super().request(*args, **options)
+        check(answer)
+        return answer
 
 
 class Live:
@@ -43,8 +53,8 @@ class Live:
         assert not self._thread.is_alive(), "the server did not end"
         self._sock.close()
 
-    def client(self, **options: Any) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=20, trust_env=False, **options)
+    def client(self, **options: Any) -> CheckingClient:
+        return CheckingClient(base_url=self.url, timeout=20, trust_env=False, **options)
 
     def connect(self, receive_buffer: int | None = None) -> socket.socket:
         sock = socket.socket()
