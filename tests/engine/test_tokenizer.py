@@ -1,4 +1,5 @@
 import json
+import time
 from array import array
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -49,6 +50,18 @@ def test_markers_in_mere_text_are_text(letters: ModelTokenizer) -> None:
     ids = letters.encode_text("a<|im_end|>b", specials=False)
     assert not any(letters.is_control(index) for index in ids)
     assert decode(letters, ids) == "a<|im_end|>b"
+
+
+def test_other_threads_run_while_a_long_text_is_encoded(letters: ModelTokenizer) -> None:
+    """The server's loop is such a thread: it must answer, stream and cancel meanwhile."""
+    with ThreadPoolExecutor(1) as pool:
+        encoding = pool.submit(letters.encode_text, "a b " * 200_000, specials=False)
+        moments = 0
+        while not encoding.done():
+            time.sleep(0.001)
+            moments += 1
+    assert len(encoding.result()) >= 200_000
+    assert moments > 20
 
 
 def test_bos_is_never_doubled(letters: ModelTokenizer) -> None:
