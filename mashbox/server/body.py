@@ -1,5 +1,6 @@
 """JSON bodies to typed structs, with refusals that name the field."""
 
+import json
 import re
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ _MISSING = re.compile(r"^Object missing required field `(?P<name>[^`]+)`$")
 _GOT = re.compile(r"^Expected `(?P<want>[^`]+)`, got `(?P<got>[^`]+)`$")
 _VALUE = re.compile(r"^Invalid enum value (?P<value>.+)$", re.DOTALL)
 _BOUND = re.compile(r"^Expected `[a-z]+` (?P<bound>[<>]=? .+)$")
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 _WORDS = {"int": "an integer", "float": "a number", "str": "a string", "bool": "true or false"} | {
     "array": "a list",
     "object": "an object",
@@ -51,6 +53,17 @@ def _refusal(error: msgspec.ValidationError) -> InvalidRequest:
     return InvalidRequest(f"{field} {sentence}", param=path or None)
 
 
+def _has_half_character(raw: bytes) -> bool:
+    """Whether a body that msgspec refuses is JSON with half of a surrogate pair, which it calls cut short."""
+    if not _HALF.search(raw):
+        return False
+    try:
+        json.loads(raw)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def parse(raw: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     """Decode a body. Raises InvalidRequest: malformed, not UTF-8, too deep, a wrong type, out of range."""
     try:
@@ -58,6 +71,11 @@ def parse(raw: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     except msgspec.ValidationError as error:
         raise _refusal(error) from None
     except msgspec.DecodeError as error:
+        if _has_half_character(raw):
+            raise InvalidRequest(
+                "The body is not valid JSON: a string holds half a character, such as \\ud83d alone.",
+                remedy="Cut texts between whole characters.",
+            ) from None
         raise InvalidRequest(f"The body is not valid JSON: {error}.") from None
     except RecursionError:
         raise InvalidRequest("The body is nested too deeply.") from None

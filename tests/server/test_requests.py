@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from mashbox.engine.request import Conversation
+from mashbox.engine.wire import Submit, pack
 from tests.server.live import Live, live
 from tests.server.scripted import ScriptedEngine
 
@@ -311,6 +312,25 @@ def test_seeds(running: Running) -> None:
     assert shown[:3] == [("seed-7", 7), ("seed--1", 2**64 - 1), (f"seed-{2**64 + 5}", 5)]
     assert shown[3][0] == f"seed-{shown[3][1]}"
     assert shown[3] != shown[4]
+
+
+@pytest.mark.parametrize("top_k", [2**31, 2**64, 10**30])
+def test_a_top_k_beyond_any_vocabulary_can_be_sent_to_the_worker(running: Running, top_k: int) -> None:
+    _, engine, client = running
+    answer = client.post(CHAT, json={"messages": [USER], "top_k": top_k})
+    assert answer.status_code == 200
+    submit = Submit(id=1, ids=[1], max_tokens=1, end_ids=[], sampling=engine.requests[-1].sampling)
+    assert pack(submit)
+
+
+def test_half_a_character_is_named(running: Running) -> None:
+    """A client that cuts a text within an emoji sends this: as JSON's grammar goes, it is not cut short."""
+    body = r'{"messages": [{"role": "user", "content": "cut \ud83d"}]}'
+    answer = running[2].post(CHAT, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert "half a character" in answer.json()["error"]["message"]
+    cut = running[2].post(CHAT, content=body[:-1], headers={"content-type": "application/json"})
+    assert "truncated" in cut.json()["error"]["message"]
 
 
 def test_a_session_is_named_by_key_or_header(running: Running) -> None:

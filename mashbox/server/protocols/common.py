@@ -14,6 +14,9 @@ from mashbox.server.body import invalid
 
 SEED_RANGE = 1 << 64
 
+MOST_TOP_K = 1 << 31
+"""A larger top_k changes nothing: no vocabulary is larger. It would not pass to the worker."""
+
 TokenLimit = Annotated[int, msgspec.Meta(ge=1)]
 Penalty = Annotated[float, msgspec.Meta(ge=-2, le=2)]
 
@@ -63,7 +66,7 @@ def sampling_of(fields: SharedFields, seed: int) -> Sampling:
         raise invalid("min_p", "must be at least 0 and below 1.")
     return Sampling(
         temperature=_or(fields.temperature, 0.0),
-        top_k=fields.top_k or 0,
+        top_k=min(fields.top_k or 0, MOST_TOP_K),
         top_p=top_p,
         min_p=min_p,
         repetition_penalty=_or(fields.repetition_penalty, 1.0),
