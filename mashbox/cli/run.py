@@ -24,7 +24,7 @@ EPILOG = "Examples: mashbox run · mashbox run smollm2-135m --port 9000 --ctx 40
 DTYPE_BYTES = {"auto": 4, "f32": 4, "bf16": 2}
 """Bytes of a number in memory: the exact path keeps float32 unless told otherwise."""
 
-NO_EFFECT_YET = ("step_timeout", "log_json")
+NO_EFFECT_YET = ("log_json",)
 
 
 def _flag(name: str) -> Any:

@@ -38,6 +38,7 @@ def serve_model(
             weights=chosen.weights,
             device="cpu",
             threads=chosen.threads or 0,
+            step_timeout=float(chosen.step_timeout),
             cache_ram_mib=cache_ram,
             share_cache=chosen.share_cache,
         ),

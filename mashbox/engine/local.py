@@ -33,6 +33,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     weights: str = "auto"
     device: str = "cpu"
     threads: int = 0
+    step_timeout: float = 60.0
     cache_ram_mib: int = 0
     share_cache: bool = False
 
@@ -102,7 +103,10 @@ class LocalEngine:
             self._receive,
             self._worker_died,
             worker,
+            settings.step_timeout,
         )
+        # Requests that a fault interrupted run again one by one: the one that kills the worker dies alone.
+        self._quarantine = asyncio.Lock()
 
     @property
     def card(self) -> ModelCard:
@@ -136,6 +140,7 @@ class LocalEngine:
             compiles_after_ready=0 if ready else None,
             host_cache_bytes=self._worker.stats.host_cache_bytes,
             host_cache_evictions=self._worker.stats.host_cache_evictions,
+            snapshot_bytes=self._worker.stats.snapshot_bytes,
             component_set_sha=self._components,
             deployment_id=deployment_id(self._components, msgspec.structs.astuple(self._settings)),
             cache_namespace=cache_namespace(self._components, ready.engine, self._settings.weights)
@@ -166,19 +171,24 @@ class LocalEngine:
     async def generate(
         self, request: Request, prompt: EncodedPrompt, queue_ms: float = 0.0
     ) -> AsyncIterator[Event]:
-        for retried in (False, True):
+        reader = self._dialect.reader(request, prompt)
+        answer = _Answer(reader, request, prompt, queue_ms)
+        try:
+            async with aclosing(self._one_try(request, prompt, answer)) as events:
+                async for event in events:
+                    yield event
+            return
+        except WorkerFault:
+            # While the client has seen nothing, the same seed gives it the same answer from the start.
+            if answer.sent:
+                raise
+        async with self._quarantine:
+            await self._worker.wait_ready()
             reader = self._dialect.reader(request, prompt)
             answer = _Answer(reader, request, prompt, queue_ms)
-            try:
-                async with aclosing(self._one_try(request, prompt, answer)) as events:
-                    async for event in events:
-                        yield event
-                return
-            except WorkerFault:
-                # While the client has seen nothing, the same seed gives it the same answer from the start.
-                if answer.sent or retried:
-                    raise
-            await self._worker.wait_ready()
+            async with aclosing(self._one_try(request, prompt, answer)) as events:
+                async for event in events:
+                    yield event
 
     async def _one_try(
         self, request: Request, prompt: EncodedPrompt, answer: "_Answer"

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal
@@ -29,6 +30,9 @@ FIRST_BACKOFF, LAST_BACKOFF, CALM = 0.5, 30.0, 60.0
 
 WORKER_COMMAND = (sys.executable, "-m", "mashbox.engine.worker.main")
 
+# A worker that dies this often without ever having been ready will not be ready the next time either.
+GIVE_UP = 3
+
 State = Literal["loading", "ok", "failed", "stopped"]
 
 
@@ -41,8 +45,13 @@ class Supervisor:
         on_message: Callable[[Tokens | Failed], None],
         on_death: Callable[[str], None],
         command: tuple[str, ...] = WORKER_COMMAND,
+        step_timeout: float = 60.0,
     ) -> None:
         self._start = start
+        self._step_timeout = step_timeout
+        self._outstanding: set[int] = set()
+        self._heard = 0.0
+        self._stuck = False
         self._on_message = on_message
         self._on_death = on_death
         self._command = command
@@ -93,6 +102,10 @@ class Supervisor:
         """Raises EngineLoading while no worker is ready."""
         if self.state != "ok":
             raise EngineLoading
+        if isinstance(message, Submit):
+            if not self._outstanding:
+                self._heard = time.monotonic()
+            self._outstanding.add(message.id)
         self._write(message)
 
     def _write(self, message: Start | Submit | Cancel | Shutdown) -> None:
@@ -101,13 +114,21 @@ class Supervisor:
             process.stdin.write(pack(message))
 
     async def _run(self) -> None:
-        backoff = FIRST_BACKOFF
+        backoff, stillborn = FIRST_BACKOFF, 0
         clock = asyncio.get_running_loop().time
         while True:
             began = clock()
             reason = await self._one_life()
             if self.state == "stopped":
                 return
+            stillborn = 0 if self.ready else stillborn + 1
+            if stillborn == GIVE_UP:
+                self.failure = Failed(
+                    id=None,
+                    kind="device",
+                    message=f"The worker died {GIVE_UP} times while it loaded. {reason}",
+                    remedy="Its own words are above; if memory is short, lower --ctx or --slots.",
+                )
             if self.failure is not None:
                 self.state = "failed"
                 await self._announce()
@@ -139,6 +160,9 @@ class Supervisor:
             env=os.environ | {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"},
         )
         self._process = process
+        self._outstanding.clear()
+        self._stuck = False
+        watch = asyncio.create_task(self._watch(process), name="worker watch")
         try:
             self._write(self._start)
             assert process.stdout
@@ -147,12 +171,25 @@ class Supervisor:
                     head = await process.stdout.readexactly(4)
                     await self._handle(unpack_up(await process.stdout.readexactly(frame_length(head))))
             code = await process.wait()
+            if self._stuck:
+                return f"The worker said nothing for {self._step_timeout:g} s and was ended."
             return f"The worker ended with {_exit_text(code)}."
         finally:
+            watch.cancel()
             if process.returncode is None:
                 process.kill()
 
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        """Kill a worker that has requests and says nothing: a step that never ends, or a stopped process."""
+        while True:
+            await asyncio.sleep(min(1.0, self._step_timeout / 4))
+            if self._outstanding and time.monotonic() - self._heard > self._step_timeout:
+                self._stuck = True
+                process.kill()
+                return
+
     async def _handle(self, message: Up) -> None:
+        self._heard = time.monotonic()
         match message:
             case Loading():
                 self.stage = message.stage
@@ -164,7 +201,11 @@ class Supervisor:
                 self.failure = message
             case Stats():
                 self.stats = message
-            case Tokens() | Failed():
+            case Tokens(rows):
+                self._outstanding -= {row.id for row in rows if row.finish}
+                self._on_message(message)
+            case Failed(id=int(number)):
+                self._outstanding.discard(number)
                 self._on_message(message)
 
     async def _announce(self) -> None:

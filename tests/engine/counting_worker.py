@@ -1,7 +1,8 @@
 """A real worker process over the counting runner: ``python -m tests.engine.counting_worker [fault]``.
 
 ``fault`` is what the process does: ``model`` refuses the weights, ``die`` kills itself at a prompt that
-holds the token 49. Tokens below 94 are what it speaks: printable ASCII in the vocabulary of ``letters``.
+holds the token 49, ``stillborn`` kills itself while it loads. Tokens below 94 are what it speaks: printable
+ASCII in the vocabulary of ``letters``.
 """
 
 import os
@@ -37,6 +38,8 @@ class FaultyRunner(CountingRunner):
 def build(start: Start, progress: Progress) -> tuple[CountingRunner, Built]:
     print("a library that prints must not hurt the messages")
     progress("reading the weights", 50, 100)
+    if FAULT == "stillborn":
+        os.kill(os.getpid(), signal.SIGKILL)
     if FAULT == "model":
         raise BadWeights("model.gguf is damaged.", "Pull it again.")
     runner = FaultyRunner(slots=start.slots, ctx=start.ctx, vocab_size=VOCABULARY, speakable=SPEAKABLE)

@@ -217,6 +217,27 @@ def test_a_prompt_that_kills_the_worker_twice_is_given_up(tmp_path: Path) -> Non
     run(tmp_path, body, fault="die")
 
 
+def test_a_deadly_prompt_does_not_take_others_down(tmp_path: Path) -> None:
+    async def body(local: LocalEngine) -> None:
+        good = Request(id="b", prompt="hello", max_tokens=4)
+        pid = local.status().worker_pid
+        assert pid
+        # All are there before the worker sees the first of them.
+        os.kill(pid, signal.SIGSTOP)
+        prompt = await local.encode(good)
+        deadly = asyncio.create_task(collect(local, Request(id="a", prompt="R"), EncodedPrompt(ids=[49])))
+        await asyncio.sleep(0.1)
+        tasks = [asyncio.create_task(collect(local, good, prompt)) for _ in range(3)]
+        await asyncio.sleep(0.1)
+        os.kill(pid, signal.SIGCONT)
+        with pytest.raises(WorkerFault):
+            await deadly
+        for task in tasks:
+            assert text(await task) == expected("hello", 4)
+
+    run(tmp_path, body, fault="die", slots=4)
+
+
 def test_a_seed_gives_the_same_text_alone_and_beside_others(shared: Callable[[Body], None]) -> None:
     async def body(local: LocalEngine) -> None:
         mine = Request(id="a", prompt="hello", max_tokens=20, sampling=Sampling(temperature=1.0, seed=42))

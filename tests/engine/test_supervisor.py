@@ -29,10 +29,12 @@ def command(fault: str = "") -> tuple[str, ...]:
 class Watched:
     """A supervisor and what it said."""
 
-    def __init__(self, fault: str) -> None:
+    def __init__(self, fault: str, step_timeout: float) -> None:
         self.messages: list[Tokens | Failed] = []
         self.deaths: list[str] = []
-        self.supervisor = Supervisor(START, self.messages.append, self.deaths.append, command(fault))
+        self.supervisor = Supervisor(
+            START, self.messages.append, self.deaths.append, command(fault), step_timeout
+        )
 
     def rows(self, number: int) -> list[Row]:
         return [row for m in self.messages if isinstance(m, Tokens) for row in m.rows if row.id == number]
@@ -46,8 +48,8 @@ class Watched:
 
 
 @asynccontextmanager
-async def running(fault: str = "") -> AsyncIterator[Watched]:
-    watched = Watched(fault)
+async def running(fault: str = "", step_timeout: float = 60.0) -> AsyncIterator[Watched]:
+    watched = Watched(fault, step_timeout)
     watched.supervisor.start()
     try:
         await watched.supervisor.wait_ready()
@@ -117,6 +119,33 @@ def test_a_refused_model_is_final_and_keeps_its_message() -> None:
             assert w.supervisor.failure
             assert w.supervisor.failure.message == "model.gguf is damaged."
             assert w.supervisor.failure.remedy == "Pull it again."
+
+    asyncio.run(go())
+
+
+def test_a_stopped_worker_is_noticed_while_it_has_requests() -> None:
+    async def go() -> None:
+        async with running(step_timeout=1.0) as w:
+            first = w.supervisor.pid
+            assert first
+            os.kill(first, signal.SIGSTOP)
+            await asyncio.sleep(1.5)
+            assert w.supervisor.state == "ok", "an idle worker may be silent"
+            w.supervisor.send(submit(1, [5]))
+            await w.until(lambda: bool(w.deaths))
+            assert "said nothing for 1 s" in w.deaths[0]
+            await w.supervisor.wait_ready()
+            assert w.supervisor.pid != first
+
+    asyncio.run(go())
+
+
+def test_a_worker_that_dies_while_loading_is_given_up() -> None:
+    async def go() -> None:
+        async with running("stillborn") as w:
+            await w.until(lambda: bool(w.supervisor.failure))
+            assert w.supervisor.state == "failed" and w.supervisor.failure
+            assert "died 3 times while it loaded" in w.supervisor.failure.message
 
     asyncio.run(go())
 

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from mashbox.engine.worker.runner import Built, Progress, Runner
     from mashbox.engine.worker.scheduler import Scheduler
 
+# Seconds without a message after which the worker says that it goes on.
+SIGN_OF_LIFE = 0.5
+
 Send = Callable[[Up], None]
 Build = Callable[[Start, "Progress"], "tuple[Runner, Built]"]
 
@@ -106,6 +109,7 @@ def _serve(start: Start, inbox: "queue.SimpleQueue[Down]", send: Send, build: Bu
             vocab_size=runner.vocab_size,
         )
     )
+    last_sent = time.monotonic()
     while True:
         # Sleep only when there is nothing to do; otherwise take what came during the last step.
         if scheduler.idle and not _take(inbox.get(), scheduler):
@@ -113,8 +117,15 @@ def _serve(start: Start, inbox: "queue.SimpleQueue[Down]", send: Send, build: Bu
         while not inbox.empty():
             if not _take(inbox.get(), scheduler):
                 return
-        for message in scheduler.step():
+        messages = scheduler.step()
+        for message in messages:
             send(message)
+        # A long prompt is read in many steps that produce nothing: the supervisor hears that each ended.
+        if messages:
+            last_sent = time.monotonic()
+        elif time.monotonic() - last_sent > SIGN_OF_LIFE:
+            last_sent = time.monotonic()
+            send(scheduler.stats)
 
 
 def _builder() -> Build:
