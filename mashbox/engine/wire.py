@@ -106,10 +106,15 @@ class Failed(msgspec.Struct, tag=True, frozen=True, kw_only=True):
 
 
 class Stats(msgspec.Struct, tag=True, frozen=True, kw_only=True):
-    """State of the prompt cache's host tier, sent after a step that changed it."""
+    """What the prompt cache takes of host memory, sent after a step that changed it.
+
+    ``host_cache_bytes`` are slots' states, ``snapshot_bytes`` state points; ``host_cache_evictions`` counts
+    those of both that were put out for room.
+    """
 
     host_cache_bytes: int = 0
     host_cache_evictions: int = 0
+    snapshot_bytes: int = 0
 
 
 Down = Start | Submit | Cancel | Shutdown

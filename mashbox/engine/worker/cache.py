@@ -21,20 +21,31 @@ _StateKey = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class SlotState:
-    """One slot's exported state: its ``length`` in tokens and contiguous copies of its tensors.
+class Snapshot:
+    """One slot's states of convolutions and recurrences, copied, without the slot's axis."""
 
-    ``keys_values`` [kv_heads, length, dim], two a layer that has them; ``states`` without the slot's axis.
-    """
-
-    length: int
-    keys_values: dict[int, tuple[Tensor, Tensor]]
     states: dict[_StateKey, Tensor]
 
     @property
     def nbytes(self) -> int:
-        pairs = (tensor for pair in self.keys_values.values() for tensor in pair)
-        return sum(tensor.nbytes for tensor in [*pairs, *self.states.values()])
+        return sum(tensor.nbytes for tensor in self.states.values())
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """One slot's exported state: its ``length`` in tokens and contiguous copies of its tensors.
+
+    ``keys_values`` [kv_heads, length, dim], two a layer that has them; ``end`` is None of an empty slot.
+    """
+
+    length: int
+    keys_values: dict[int, tuple[Tensor, Tensor]]
+    end: Snapshot | None
+
+    @property
+    def nbytes(self) -> int:
+        pairs = sum(tensor.nbytes for pair in self.keys_values.values() for tensor in pair)
+        return pairs + (self.end.nbytes if self.end else 0)
 
 
 class SlotCache(Cache):  # type: ignore[misc]
@@ -165,39 +176,57 @@ class SlotCache(Cache):  # type: ignore[misc]
         """Whether there are states that can't be cut back to an earlier token."""
         return bool(self._pools)
 
-    def copy(self, source: int, target: int) -> None:
-        length = self.lengths[source]
+    @property
+    def snapshot_bytes(self) -> int:
+        """Bytes of one slot's states."""
+        return sum(pool.nbytes for pool in self._pools.values()) // self.slots
+
+    def snapshot(self, slot: int) -> Snapshot:
+        return Snapshot({key: _kept(pool[slot]) for key, pool in self._pools.items()})
+
+    def rewind(self, slot: int, length: int, snapshot: Snapshot) -> None:
+        for key, tensor in snapshot.states.items():
+            self._pools[key][slot] = tensor
+        self.lengths[slot] = length
+
+    def copy(self, source: int, target: int, length: int, snapshot: Snapshot | None) -> None:
+        """Copy ``length`` tokens; the states come from ``snapshot`` where there is one."""
         for pool in [*self._keys.values(), *self._values.values()]:
             pool[target, :, :length] = pool[source, :, :length]
-        for pool in self._pools.values():
-            pool[target] = pool[source]
+        if snapshot is None:
+            for pool in self._pools.values():
+                pool[target] = pool[source]
+        else:
+            self.rewind(target, length, snapshot)
         self.lengths[target] = length
 
     def export(self, slot: int) -> SlotState:
         length = self.lengths[slot]
         pairs = {
-            layer: (keys[slot, :, :length].clone(), self._values[layer][slot, :, :length].clone())
+            layer: (_kept(keys[slot, :, :length]), _kept(self._values[layer][slot, :, :length]))
             for layer, keys in self._keys.items()
         }
-        states = {key: pool[slot].clone() for key, pool in self._pools.items()} if length else {}
-        return SlotState(length, pairs, states)
+        return SlotState(length, pairs, self.snapshot(slot) if length else None)
 
-    def restore(self, slot: int, state: SlotState) -> None:
+    def restore(self, slot: int, state: SlotState, length: int, snapshot: Snapshot | None) -> None:
         for layer, (keys, values) in state.keys_values.items():
-            self._keys[layer][slot, :, : state.length] = keys
-            self._values[layer][slot, :, : state.length] = values
-        for key, tensor in state.states.items():
-            self._pools[key][slot] = tensor
-        self.lengths[slot] = state.length
+            self._keys[layer][slot, :, :length] = keys[:, :length]
+            self._values[layer][slot, :, :length] = values[:, :length]
+        if end := snapshot or state.end:
+            self.rewind(slot, length, end)
+        self.lengths[slot] = length
 
-    def fits(self, state: SlotState) -> bool:
-        """Whether ``state`` was exported by a cache of this shape and has room here."""
+    def fits(self, state: SlotState | Snapshot) -> bool:
+        """Whether it was exported by a cache of this shape; a whole state must have room here too."""
+        if isinstance(state, Snapshot):
+            return state.states.keys() == self._pools.keys() and all(
+                tensor.shape == self._pools[key].shape[1:] for key, tensor in state.states.items()
+            )
         return (
             state.length <= self.ctx
             and state.keys_values.keys() == self._keys.keys()
             and all(_same(pair, (self._keys[i], self._values[i])) for i, pair in state.keys_values.items())
-            and (not state.length or state.states.keys() == self._pools.keys())
-            and all(t.shape == self._pools[k].shape[1:] for k, t in state.states.items())
+            and (not state.length or (state.end is not None and self.fits(state.end)))
         )
 
     # Its own.
@@ -244,6 +273,11 @@ class SlotCache(Cache):  # type: ignore[misc]
         self._pools[key][step.rows] = state
         # What was gathered before is older than what was just written.
         self._gathered.pop(key, None)
+
+
+def _kept(tensor: Tensor) -> Tensor:
+    """A copy in main memory, as large as what it holds."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)
 
 
 def _same(pair: Sequence[Tensor], pools: Sequence[Tensor]) -> bool:

@@ -4,7 +4,7 @@ The oracle for every other runner. What is exact: tokens read alone, in a batch,
 from the same modules and weights as ``generate()`` uses. What is not: the matrix products of a BLAS sum in
 an order that depends on the number of rows, and attention sums in blocks, so logits of one row may differ in
 their last bits between batch sizes and between pieces; a greedy token can differ only where two logits are
-that close. Copies, exports and truncations of a slot's state are exact to the bit.
+that close. Copies, exports, cuts and snapshots of a slot's state are exact to the bit.
 """
 
 import logging
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mashbox.engine.worker import architectures
 from mashbox.engine.worker.attention import SLOT_ATTENTION, Step, running
-from mashbox.engine.worker.cache import SlotCache, SlotState
+from mashbox.engine.worker.cache import SlotCache, SlotState, Snapshot
 from mashbox.engine.worker.load.model import LoadedModel
 from mashbox.engine.worker.rope import fix_frequencies
 from mashbox.engine.worker.selfcheck import check_against_plain
@@ -58,6 +58,10 @@ class ExactRunner:
     @property
     def recurrent(self) -> bool:
         return self._cache.recurrent
+
+    @property
+    def snapshot_bytes(self) -> int:
+        return self._cache.snapshot_bytes
 
     def length(self, slot: int) -> int:
         self._check_slot(slot)
@@ -107,11 +111,29 @@ class ExactRunner:
         return True
 
     @torch.inference_mode()
-    def copy(self, source: int, target: int) -> None:
+    def snapshot(self, slot: int) -> Snapshot:
+        self._check_slot(slot)
+        if not self._cache.lengths[slot]:
+            raise ValueError(f"Slot {slot} is empty: there is no state to take a snapshot of.")
+        return self._cache.snapshot(slot)
+
+    @torch.inference_mode()
+    def rewind(self, slot: int, length: int, snapshot: Snapshot) -> None:
+        self._check_slot(slot)
+        self._check_cut(length, self._cache.lengths[slot], snapshot)
+        self._cache.rewind(slot, length, snapshot)
+
+    @torch.inference_mode()
+    def copy(
+        self, source: int, target: int, length: int | None = None, snapshot: Snapshot | None = None
+    ) -> None:
         self._check_slot(source)
         self._check_slot(target)
-        if source != target:
-            self._cache.copy(source, target)
+        held = self._cache.lengths[source]
+        length = held if length is None else length
+        self._check_cut(length, held, snapshot)
+        if source != target or snapshot is not None or length < held:
+            self._cache.copy(source, target, length, snapshot)
 
     @torch.inference_mode()
     def export(self, slot: int) -> SlotState:
@@ -119,11 +141,15 @@ class ExactRunner:
         return self._cache.export(slot)
 
     @torch.inference_mode()
-    def restore(self, slot: int, state: SlotState) -> None:
+    def restore(
+        self, slot: int, state: SlotState, length: int | None = None, snapshot: Snapshot | None = None
+    ) -> None:
         self._check_slot(slot)
         if not self._cache.fits(state):
             raise ValueError("The exported state is not one of this model, or longer than the context.")
-        self._cache.restore(slot, state)
+        length = state.length if length is None else length
+        self._check_cut(length, state.length, snapshot)
+        self._cache.restore(slot, state, length, snapshot)
 
     def _try_out(self, loaded: LoadedModel) -> None:
         """Read one token, and more of a type that is not proven; all slots are empty afterwards."""
@@ -181,6 +207,14 @@ class ExactRunner:
     def _check_slot(self, slot: int) -> None:
         if not 0 <= slot < self.slots:
             raise ValueError(f"There is no slot {slot}: slots run from 0 to {self.slots - 1}.")
+
+    def _check_cut(self, length: int, held: int, snapshot: Snapshot | None) -> None:
+        if length == held and snapshot is None:
+            return
+        if not 0 < length <= held:
+            raise ValueError(f"{held} tokens are held, they can't be cut to {length}.")
+        if (self._cache.recurrent and snapshot is None) or (snapshot and not self._cache.fits(snapshot)):
+            raise ValueError(f"{held} tokens can't be cut to {length} without a snapshot of this model.")
 
     def _check_ids(self, ids: Sequence[int]) -> None:
         if not ids or min(ids) < 0 or max(ids) >= self.vocab_size:

@@ -1,11 +1,15 @@
-"""The prompt cache's second tier: states of slots in host memory, least recently used out first."""
+"""The prompt cache in host memory: states of slots and state points, least recently used out first."""
 
 import itertools
+from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from mashbox.engine.worker import points
 
 Ids = NDArray[np.int32]
 
@@ -18,7 +22,7 @@ def common_prefix(a: Ids, b: Ids) -> int:
 
 
 class Entry(NamedTuple):
-    """One saved state: the tokens that it holds, whose they are, and its size in bytes, tokens included."""
+    """A saved state: the tokens that it holds, whose they are, and its size in bytes, tokens included."""
 
     ids: Ids
     owner: str
@@ -26,64 +30,150 @@ class Entry(NamedTuple):
     nbytes: int
 
 
-class HostCache:
-    """Entries of up to ``cap`` bytes in all; 0 keeps nothing.
+class Wanted:
+    """A sequence of which a beginning is looked for in what others hold.
 
-    ``bytes`` is what all entries take together, to the byte; ``evictions`` counts those removed for room.
+    ``stops`` are the ascending lengths at which a longer state can be cut; None: anywhere. ``fork`` is the
+    longest beginning in common with anything that was compared, whether or not it could be cut there.
+    """
+
+    def __init__(self, ids: Ids, owner: str, stops: Sequence[int] | None = None) -> None:
+        self.ids = ids
+        self.owner = owner
+        self.stops = stops
+        self.fork = 0
+
+    def match(self, held: Ids, owner: str) -> int:
+        """Tokens that can be taken up from a state over ``held``."""
+        if owner != self.owner:
+            return 0
+        common = common_prefix(held, self.ids)
+        self.fork = max(self.fork, common)
+        if self.stops is None or common == len(held):
+            return common
+        below = bisect_right(self.stops, common)
+        return self.stops[below - 1] if below else 0
+
+
+class HostCache:
+    """Slots' states and state points of up to ``cap`` bytes in all; 0 keeps nothing.
+
+    ``bytes`` is what all states take, ``point_bytes`` what all points take, to the byte; ``evictions``
+    counts those of both removed for room. A point is the part of a state that can't be cut, see
+    :mod:`mashbox.engine.worker.points`, which also bounds their number along one sequence.
     """
 
     def __init__(self, cap: int) -> None:
         self.cap = cap
         self.bytes = 0
+        self.point_bytes = 0
         self.evictions = 0
-        self._entries: OrderedDict[int, Entry] = OrderedDict()
+        # One order for both: the first of all is the one used least recently.
+        self._order: OrderedDict[int, None] = OrderedDict()
+        self._entries: dict[int, Entry] = {}
+        self._points: dict[int, Entry] = {}
         self._numbers = itertools.count()
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def find(self, ids: Ids, owner: str, *, whole: bool) -> tuple[int, int | None]:
-        """The longest prefix of ``ids`` that an entry of ``owner`` holds, and the entry's key.
-
-        ``whole``: only entries all of whose tokens are a prefix count, since their state can't be cut.
-        """
+    def find(self, wanted: Wanted) -> tuple[int, int | None]:
+        """The longest beginning of ``wanted`` that an entry holds, and the entry's key."""
         best, key = 0, None
         for number, entry in self._entries.items():
-            if entry.owner != owner or len(entry.ids) <= best:
-                continue
-            length = common_prefix(entry.ids, ids)
-            if length > best and (not whole or length == len(entry.ids)):
+            if len(entry.ids) > best and (length := wanted.match(entry.ids, entry.owner)) > best:
                 best, key = length, number
         return best, key
 
     def get(self, key: int) -> Entry:
         """An entry, which counts as used."""
-        self._entries.move_to_end(key)
+        self._order.move_to_end(key)
         return self._entries[key]
 
-    def make_room(self, nbytes: int) -> bool:
-        """Evict until ``nbytes`` more fit under the cap; False when they never can."""
-        if nbytes > self.cap:
+    def points(self, ids: Ids, owner: str) -> list[int]:
+        """Ascending lengths of the beginnings of ``ids`` of which there is a point."""
+        return [len(self._points[number].ids) for number in self._on_the_way(ids, owner)]
+
+    def point(self, ids: Ids, owner: str, length: int) -> Any:
+        """The state at a length that ``points`` gave; it counts as used."""
+        (number,) = (n for n in self._on_the_way(ids, owner) if len(self._points[n].ids) == length)
+        self._order.move_to_end(number)
+        return self._points[number].state
+
+    def room_for(self, ids: Ids, owner: str, nbytes: int) -> bool:
+        """Make room for a state of ``nbytes`` over ``ids``, so that it can be copied under the cap.
+
+        Entries that it makes useless go: their tokens are a prefix of its. False when it can never fit.
+        """
+        if nbytes + ids.nbytes > self.cap:
             return False
-        while self.bytes + nbytes > self.cap:
-            self._drop(next(iter(self._entries)))
-            self.evictions += 1
+        for number, other in list(self._entries.items()):
+            if other.owner == owner and common_prefix(other.ids, ids) == len(other.ids):
+                self._drop(number)
+        # A state that can't be cut needs its points for as long as it stays.
+        for number in self._on_the_way(ids, owner):
+            self._order.move_to_end(number)
+        self._make_room(nbytes + ids.nbytes)
         return True
 
-    def put(self, ids: Ids, owner: str, state: Any, *, whole: bool) -> None:
-        """Keep a state, if it fits. Entries that it makes useless go: their tokens are a prefix of its."""
+    def put(self, ids: Ids, owner: str, state: Any) -> None:
+        """Keep a state, if it fits."""
         entry = Entry(ids.copy(), owner, state, int(state.nbytes) + ids.nbytes)
-        if not whole:
-            useless = [
-                number
-                for number, other in self._entries.items()
-                if other.owner == owner and common_prefix(other.ids, ids) == len(other.ids)
-            ]
-            for number in useless:
-                self._drop(number)
-        if self.make_room(entry.nbytes):
-            self._entries[next(self._numbers)] = entry
+        if self.room_for(ids, owner, int(state.nbytes)):
+            self._entries[self._newest()] = entry
             self.bytes += entry.nbytes
 
-    def _drop(self, key: int) -> None:
-        self.bytes -= self._entries.pop(key).nbytes
+    def room_for_point(self, ids: Ids, owner: str, nbytes: int) -> bool:
+        """Make room for a point of ``nbytes`` behind ``ids``; False if it is known or can never fit."""
+        if nbytes + ids.nbytes > self.cap or len(ids) in self.points(ids, owner):
+            return False
+        self._make_room(nbytes + ids.nbytes)
+        return True
+
+    def put_point(self, ids: Ids, owner: str, state: Any) -> None:
+        """Keep a point, if it is new and fits; one of too many on the way to it goes."""
+        if not self.room_for_point(ids, owner, int(state.nbytes)):
+            return
+        entry = Entry(ids.copy(), owner, state, int(state.nbytes) + ids.nbytes)
+        self._points[self._newest()] = entry
+        self.point_bytes += entry.nbytes
+        way = self._on_the_way(ids, owner)
+        if len(way) > points.MOST:
+            self._drop(way[points.least_missed([len(self._points[number].ids) for number in way])])
+
+    def forget(self, ids: Ids, owner: str) -> None:
+        """Drop all that a sequence of ``owner`` may have been taken up from, or left behind."""
+        for number in self._on_the_way(ids, owner):
+            self._drop(number)
+        for number, entry in list(self._entries.items()):
+            if entry.owner == owner and common_prefix(entry.ids, ids):
+                self._drop(number)
+
+    def _on_the_way(self, ids: Ids, owner: str) -> list[int]:
+        """Numbers of the points along a sequence, ascending by length."""
+        along = [
+            (len(point.ids), number)
+            for number, point in self._points.items()
+            if point.owner == owner
+            and len(point.ids) <= len(ids)
+            and np.array_equal(point.ids, ids[: len(point.ids)])
+        ]
+        return [number for _, number in sorted(along)]
+
+    def _make_room(self, nbytes: int) -> None:
+        """Evict until ``nbytes`` (no more than the cap) fit."""
+        while self.bytes + self.point_bytes + nbytes > self.cap:
+            self._drop(next(iter(self._order)))
+            self.evictions += 1
+
+    def _newest(self) -> int:
+        number = next(self._numbers)
+        self._order[number] = None
+        return number
+
+    def _drop(self, number: int) -> None:
+        del self._order[number]
+        if number in self._entries:
+            self.bytes -= self._entries.pop(number).nbytes
+        else:
+            self.point_bytes -= self._points.pop(number).nbytes

@@ -35,7 +35,12 @@ class Runner(Protocol):
 
     @property
     def recurrent(self) -> bool:
-        """Whether a slot's state can't be cut to an earlier length, except to none."""
+        """Whether a slot's state has a part that can't be cut to an earlier length, except to none."""
+        ...
+
+    @property
+    def snapshot_bytes(self) -> int:
+        """Size of every :meth:`snapshot`: what that part takes in one slot; 0 if there is none."""
         ...
 
     def length(self, slot: int) -> int:
@@ -64,14 +69,31 @@ class Runner(Protocol):
         """Keep only the first ``length`` tokens; False (slot unchanged) if the state can't be cut there."""
         ...
 
-    def copy(self, source: int, target: int) -> None:
-        """Make ``target`` hold what ``source`` holds."""
+    def snapshot(self, slot: int) -> Any:
+        """An object of its own: the part of a slot's state (not empty) that can't be cut, as it is now.
+
+        It belongs to the tokens that the slot holds, and to every slot that begins with them.
+        """
+        ...
+
+    def rewind(self, slot: int, length: int, snapshot: Any) -> None:
+        """Keep the first ``length`` tokens (1 or more), behind which ``snapshot`` was taken."""
+        ...
+
+    def copy(self, source: int, target: int, length: int | None = None, snapshot: Any = None) -> None:
+        """Make ``target`` hold the first ``length`` tokens of ``source`` (None: all).
+
+        A recurrent runner needs the snapshot of that length for less than all.
+        """
         ...
 
     def export(self, slot: int) -> Any:
-        """The slot's state as an object of its own, for the host tier; ``nbytes`` tells its size."""
+        """The slot's state as an object of its own, for the host tier; ``nbytes`` tells its size.
+
+        That is ``snapshot_bytes`` and the same number of bytes for each token; none if the slot is empty.
+        """
         ...
 
-    def restore(self, slot: int, state: Any) -> None:
-        """Put an exported state back."""
+    def restore(self, slot: int, state: Any, length: int | None = None, snapshot: Any = None) -> None:
+        """Put the first ``length`` tokens of an exported state back; see :meth:`copy`."""
         ...

@@ -87,6 +87,11 @@ class Scheduler:
     def idle(self) -> bool:
         return not (self._waiting or self._reading or self._decoding)
 
+    @property
+    def stats(self) -> Stats:
+        """What was told last of the host tier."""
+        return self._told
+
     def submit(self, submit: Submit) -> None:
         """Take a request; it starts at the next step with a free slot."""
         problem = self._refusal(submit)
@@ -150,7 +155,7 @@ class Scheduler:
             # Looked for now, not when the slot was taken: what was read since then counts too.
             sequence.cached = self._slots.begin(sequence.slot, sequence.ids, sequence.tenant)
             sequence.read = sequence.cached
-        piece = sequence.ids[sequence.read : sequence.read + size]
+        piece = sequence.ids[sequence.read :][: self._slots.piece(sequence.slot, size)]
         last = len(piece) == sequence.prompt_left
         logits = self._runner.prefill(sequence.slot, piece.tolist(), logits=last)
         self._slots.hold(sequence.slot, piece)
@@ -192,7 +197,11 @@ class Scheduler:
         messages: list[Tokens | Failed | Stats] = [*self._failed]
         if self._out:
             messages.append(Tokens(self._out))
-        stats = Stats(host_cache_bytes=self._host.bytes, host_cache_evictions=self._host.evictions)
+        stats = Stats(
+            host_cache_bytes=self._host.bytes,
+            host_cache_evictions=self._host.evictions,
+            snapshot_bytes=self._host.point_bytes,
+        )
         if stats != self._told:
             messages.append(stats)
             self._told = stats

@@ -6,7 +6,7 @@
 import functools
 import random
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -157,6 +157,60 @@ class RunnerContract:
         assert 0 < small <= large
         assert large * SLOTS <= runner.kv_bytes
 
+    def test_sizes_are_known_beforehand(self, runner: Runner) -> None:
+        each = (runner.kv_bytes // SLOTS - runner.snapshot_bytes) / CTX
+        assert (runner.snapshot_bytes > 0) == runner.recurrent
+        for slot, length in enumerate((1, 10, 80)):
+            read(runner, slot, prompt(length))
+            assert runner.snapshot(slot).nbytes == runner.snapshot_bytes
+            assert runner.export(slot).nbytes == runner.snapshot_bytes + each * length
+
+    @pytest.mark.parametrize("way", ["rewind", "copy", "restore"])
+    def test_a_beginning_is_taken_up_again_exactly(self, runner: Runner, way: str) -> None:
+        ids, other = prompt(50), prompt(20, seed=7)
+        for slot in (0, 1):
+            runner.prefill(slot, ids[:30], logits=False)
+        snapshot = runner.snapshot(0)
+        runner.prefill(0, ids[30:], logits=False)
+        runner.decode([0], [9])
+        read(runner, 2, prompt(70, seed=8))
+        target = 0 if way == "rewind" else 2
+        if way == "rewind":
+            runner.rewind(0, 30, snapshot)
+        elif way == "copy":
+            runner.copy(0, 2, 30, snapshot)
+        else:
+            runner.restore(2, runner.export(0), 30, snapshot)
+        assert runner.length(target) == 30
+        pieces = [runner.prefill(slot, other, logits=True) for slot in (1, target)]
+        assert pieces[0] is not None and pieces[1] is not None
+        assert torch.equal(*pieces)
+        assert torch.equal(runner.decode([1], [4]), runner.decode([target], [4]))
+        # The snapshot is its own: what came behind did not change it.
+        runner.rewind(target, 30, snapshot)
+        runner.rewind(1, 30, snapshot)
+        assert torch.equal(runner.decode([1], [4]), runner.decode([target], [4]))
+
+    def test_a_state_is_cut_at_its_snapshot_only(self, runner: Runner) -> None:
+        read(runner, 0, prompt(20))
+        state, snapshot = runner.export(0), runner.snapshot(0)
+        before = runner.decode([0], [7])
+        for cut in (
+            lambda length: runner.copy(0, 1, length, snapshot),
+            lambda length: runner.restore(1, state, length, snapshot),
+            lambda length: runner.rewind(0, length, snapshot),
+        ):
+            for length in (0, 22):
+                with pytest.raises(ValueError, match="cut"):
+                    cut(length)
+        if runner.recurrent:
+            for alone in (lambda: runner.copy(0, 1, 20), lambda: runner.restore(1, state, 19)):
+                with pytest.raises(ValueError, match="snapshot"):
+                    alone()
+        assert (runner.length(0), runner.length(1)) == (21, 0)
+        runner.rewind(0, 20, snapshot)
+        assert torch.equal(runner.decode([0], [7]), before)
+
     def test_restore_of_an_empty_slot(self, runner: Runner) -> None:
         state = runner.export(0)
         read(runner, 1, prompt(10))
@@ -202,9 +256,12 @@ class RunnerContract:
         draw = random.Random(seed)
         spare = SLOTS - 1
         held: dict[int, list[int]] = {slot: [] for slot in range(spare)}
+        kept: list[tuple[list[int], Any]] = []
         for _ in range(60):
             slot, other = draw.sample(sorted(held), 2)
-            act = draw.choice(["read", "read", "decode", "decode", "copy", "cut", "reset", "export"])
+            act = draw.choice(
+                ["read", "read", "decode", "decode", "copy", "cut", "reset", "export", "resume"]
+            )
             if act == "read" and len(held[slot]) < CTX - 20:
                 ids = [draw.randrange(3, VOCAB) for _ in range(draw.randint(1, 20))]
                 runner.prefill(slot, ids, logits=False)
@@ -220,6 +277,13 @@ class RunnerContract:
             elif act == "export":
                 runner.restore(other, runner.export(slot))
                 held[other] = list(held[slot])
+            elif act == "resume":
+                if held[slot]:
+                    kept.append((list(held[slot]), runner.snapshot(slot)))
+                for ids, snapshot in kept:
+                    if held[other][: len(ids)] == ids and len(ids) < len(held[other]):
+                        runner.copy(other, slot, len(ids), snapshot)
+                        held[slot] = list(ids)
             elif act == "decode":
                 rows = [row for row in (other, slot) if 0 < len(held[row]) < CTX]
                 ids = [draw.randrange(3, VOCAB) for _ in rows]
@@ -250,6 +314,7 @@ class RunnerContract:
             (lambda r: r.truncate(0, -1), "cut"),
             (lambda r: r.copy(0, SLOTS), "slot"),
             (lambda r: r.export(-1), "slot"),
+            (lambda r: r.snapshot(2), "[Ss]lot 2"),
         ],
     )
     def test_bounds_are_checked_before_any_state_is_touched(

@@ -6,14 +6,22 @@ from typing import NamedTuple
 import torch
 
 
+class Snapshot(NamedTuple):
+    """The part of a slot's state that can't be cut."""
+
+    seen: list[int]
+    nbytes: int
+
+
 class State(NamedTuple):
-    """An exported slot, of eight bytes a token."""
+    """An exported slot, of eight bytes a token and those of its snapshot."""
 
     ids: list[int]
+    end: Snapshot = Snapshot([], 0)
 
     @property
     def nbytes(self) -> int:
-        return 8 * len(self.ids)
+        return 8 * len(self.ids) + self.end.nbytes
 
 
 class CountingRunner:
@@ -21,6 +29,7 @@ class CountingRunner:
 
     weight_bytes = 0
     recurrent = False
+    snapshot_bytes = 0
 
     def __init__(
         self, slots: int = 4, ctx: int = 64, vocab_size: int = 50, speakable: int | None = None
@@ -73,16 +82,47 @@ class CountingRunner:
         del self.held[slot][length:]
         return True
 
-    def copy(self, source: int, target: int) -> None:
-        self.held[target] = list(self.held[source])
+    def snapshot(self, slot: int) -> Snapshot:
+        return Snapshot(list(self.held[slot]), self.snapshot_bytes if self.held[slot] else 0)
 
-    def export(self, slot: int) -> "State":
-        return State(list(self.held[slot]))
+    def rewind(self, slot: int, length: int, snapshot: Snapshot) -> None:
+        self.held[slot] = self._cut(self.held[slot], length, snapshot)
 
-    def restore(self, slot: int, state: "State") -> None:
-        self.held[slot] = list(state.ids)
+    def copy(
+        self, source: int, target: int, length: int | None = None, snapshot: Snapshot | None = None
+    ) -> None:
+        self.held[target] = self._cut(self.held[source], length, snapshot)
+
+    def export(self, slot: int) -> State:
+        return State(list(self.held[slot]), self.snapshot(slot))
+
+    def restore(
+        self, slot: int, state: State, length: int | None = None, snapshot: Snapshot | None = None
+    ) -> None:
+        self.held[slot] = self._cut(state.ids, length, snapshot)
+
+    def _cut(self, ids: list[int], length: int | None, snapshot: Snapshot | None) -> list[int]:
+        kept = ids[:length]
+        if snapshot is not None:
+            assert snapshot.seen == kept, "a snapshot of other tokens"
+        elif self.recurrent:
+            assert kept == ids, "a state cut without a snapshot"
+        return kept
 
     def _append(self, slot: int, ids: Sequence[int]) -> None:
         self.held[slot].extend(ids)
         if len(self.held[slot]) > self.ctx:
             raise ValueError("past the context")
+
+
+class RecurrentRunner(CountingRunner):
+    """One with a state of 100 bytes a slot that can't be cut."""
+
+    recurrent = True
+    snapshot_bytes = 100
+
+    def __init__(
+        self, slots: int = 4, ctx: int = 64, vocab_size: int = 50, speakable: int | None = None
+    ) -> None:
+        super().__init__(slots, ctx, vocab_size, speakable)
+        self.kv_bytes += slots * self.snapshot_bytes

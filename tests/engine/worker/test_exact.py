@@ -59,7 +59,14 @@ class TestGreedyEqualsGenerate:
 
 class TestContract(RunnerContract):
     engine: ClassVar[str] = ENGINE
-    model_types: ClassVar[Sequence[str]] = ["llama", "gemma3_text", "deepseek_v3", "lfm2", "qwen3_5_text"]
+    model_types: ClassVar[Sequence[str]] = [
+        "llama",
+        "gemma3_text",
+        "deepseek_v3",
+        "lfm2",
+        "mamba2",
+        "qwen3_5_text",
+    ]
 
     @staticmethod
     def make(loaded: LoadedModel, slots: int, ctx: int) -> ExactRunner:

@@ -1,5 +1,7 @@
 """The prompt cache: an uncached run is the oracle, the books are true, tenants don't meet."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -7,16 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mashbox.engine.worker.host_cache import HostCache, common_prefix
+from mashbox.engine.worker import points
+from mashbox.engine.worker.host_cache import HostCache, Wanted, common_prefix
 from mashbox.engine.worker.scheduler import PIECE_ALONE, Scheduler
-from tests.engine.worker.counting import CountingRunner, State
+from tests.engine.worker.counting import CountingRunner, RecurrentRunner, State
 from tests.engine.worker.test_scheduler import Log, expected, run, submit
 
 BIG = 1 << 20
-
-
-class RecurrentRunner(CountingRunner):
-    recurrent = True
 
 
 def ask(
@@ -125,17 +124,6 @@ def test_a_session_comes_back_to_its_slot() -> None:
     assert sum(before == after for before, after in zip(held, runner.held, strict=True)) == 1
 
 
-def test_a_state_that_can_not_be_cut_is_taken_whole_or_not_at_all() -> None:
-    runner, log = RecurrentRunner(slots=1, ctx=512), Log()
-    scheduler = Scheduler(runner, host=HostCache(BIG))
-    first = tokens(0, 100)
-    answer, _ = ask(scheduler, log, 1, first)
-    turn = first + answer + tokens(5, 20)
-    assert ask(scheduler, log, 2, turn)[1] == 103
-    edited = first[:50] + tokens(9, 60)
-    assert ask(scheduler, log, 3, edited) == (expected(runner, edited, 4), 0)
-
-
 def test_nan_is_not_kept() -> None:
     runner, log = CountingRunner(slots=1, ctx=512), Log()
     runner.broken_token = 44
@@ -155,22 +143,40 @@ def test_common_prefix(a: list[int], b: list[int]) -> None:
     assert length == min(len(a), len(b)) or a[length] != b[length]
 
 
+def check_books(host: HostCache) -> None:
+    """What the cache says that it holds is what it holds, and under its cap."""
+    assert host.bytes == sum(e.state.nbytes + e.ids.nbytes for e in host._entries.values())
+    assert host.point_bytes == sum(p.state.nbytes + p.ids.nbytes for p in host._points.values())
+    assert host.bytes + host.point_bytes <= host.cap
+    assert sorted(host._order) == sorted([*host._entries, *host._points])
+
+
+PUT = st.tuples(IDS, st.sampled_from("ab"), st.booleans())
+
+
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(IDS, st.sampled_from("ab"), st.booleans()), max_size=30), st.integers(0, 300))
+@given(st.lists(PUT, max_size=30), st.integers(0, 300))
 def test_the_host_tier_counts_to_the_byte_and_never_passes_its_cap(
     puts: list[tuple[list[int], str, bool]], cap: int
 ) -> None:
     host = HostCache(cap)
-    for ids, owner, whole in puts:
-        host.put(np.array(ids, np.int32), owner, State(ids), whole=whole)
-        assert host.bytes <= cap
-        found, key = host.find(np.array(ids, np.int32), owner, whole=whole)
-        if key is not None:
-            entry = host.get(key)
-            assert entry.owner == owner and list(entry.ids[:found]) == ids[:found]
-            assert entry.state.ids == entry.ids.tolist()
-    assert host.bytes == sum(entry.nbytes for entry in host._entries.values())
-    assert all(e.nbytes == 12 * len(e.ids) for e in host._entries.values())
+    for given_ids, owner, point in puts:
+        ids = np.array(given_ids, np.int32)
+        put = host.put_point if point else host.put
+        put(ids, owner, State(given_ids))
+        check_books(host)
+        fits = 12 * len(given_ids) <= cap
+        if point:
+            assert (len(given_ids) in host.points(ids, owner)) == fits
+            for length in host.points(ids, owner):
+                assert host.point(ids, owner, length).ids == given_ids[:length]
+        else:
+            found, key = host.find(Wanted(ids, owner))
+            assert (found == len(given_ids)) or not fits
+            if key is not None:
+                entry = host.get(key)
+                assert entry.owner == owner and list(entry.ids[:found]) == given_ids[:found]
+                assert entry.state.ids == entry.ids.tolist()
 
 
 TURN = st.tuples(
@@ -197,7 +203,25 @@ def test_a_cache_never_changes_an_answer(
     cap: int,
 ) -> None:
     """Random conversations with shared beginnings, edits, cancels and tenants, in waves of three."""
-    runner, log, host = kind(slots=slots, ctx=256), Log(), HostCache(cap)
+    with close_points():
+        _answers_equal_uncached_ones(kind(slots=slots, ctx=256), turns, cap)
+
+
+@contextmanager
+def close_points() -> Iterator[None]:
+    """State points so close and few that short prompts meet all that can happen to them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(points, "GRID", 24)
+        patch.setattr(points, "SHORTEST", 8)
+        patch.setattr(points, "TAIL", 4)
+        patch.setattr(points, "MOST", 4)
+        yield
+
+
+def _answers_equal_uncached_ones(
+    runner: CountingRunner, turns: list[tuple[int, int, int, int, bool, str]], cap: int
+) -> None:
+    log, host = Log(), HostCache(cap)
     scheduler = Scheduler(runner, host=host)
     prompts: dict[int, list[int]] = {}
     for number, (start, shared, own, count, cancel, tenant) in enumerate(turns):
@@ -218,8 +242,9 @@ def test_a_cache_never_changes_an_answer(
             scheduler.cancel(number)
         if number % 3 == 2:
             run(scheduler, log)
-        assert host.bytes <= cap
+        check_books(host)
     run(scheduler, log)
+    check_books(host)
     assert not log.failed
     for number, (_, _, _, count, cancel, _) in enumerate(turns):
         whole = expected(runner, prompts[number], count)
