@@ -173,14 +173,15 @@ class LocalEngine:
     ) -> AsyncIterator[Event]:
         reader = self._dialect.reader(request, prompt)
         answer = _Answer(reader, request, prompt, queue_ms)
+        tried = self._one_try(request, prompt, answer)
         try:
-            async with aclosing(self._one_try(request, prompt, answer)) as events:
+            async with aclosing(_at_once(tried) if request.held else tried) as events:
                 async for event in events:
                     yield event
             return
         except WorkerFault:
             # While the client has seen nothing, the same seed gives it the same answer from the start.
-            if answer.sent:
+            if answer.sent and not request.held:
                 raise
         async with self._quarantine:
             await self._worker.wait_ready()
@@ -244,6 +245,14 @@ class LocalEngine:
     def _fail_all(self, reason: str) -> None:
         for stream in self._streams.values():
             stream.fail(WorkerFault(reason))
+
+
+async def _at_once(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
+    """The same events when all of them are there; none if they break off."""
+    async with aclosing(events):
+        collected = [event async for event in events]
+    for event in collected:
+        yield event
 
 
 def _error(failed: Failed) -> MashboxError:

@@ -50,7 +50,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     ``prompt`` is a conversation, or raw text whose markers are tokens (Completions). ``max_tokens`` None
     means up to the end of the context. ``session`` tags requests of one conversation, ``tenant`` is the
-    owner of the key ("" without keys).
+    owner of the key ("" without keys). ``held``: nothing of the answer leaves before all of it is there, so
+    that it can be made again from the start after a fault.
     """
 
     id: str
@@ -62,6 +63,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     ignore_end: bool = False
     session: str | None = None
     tenant: str = ""
+    held: bool = False
 
 
 class EncodedPrompt(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Protocol, cast, runtime_checkable
 
+import msgspec
 from litestar.types import HTTPSendMessage, Receive, Scope, Send
 
 from mashbox.engine.events import Event, Finished
@@ -133,7 +134,7 @@ class Respond:
 
     def __init__(self, service: Service, request: Request, answer: Answer, *, stream: bool) -> None:
         self._service = service
-        self._request = request
+        self._request = msgspec.structs.replace(request, held=not stream)
         self._answer = answer
         self._stream = stream
         self._box = Mailbox()

@@ -13,8 +13,9 @@ import pytest
 
 from mashbox.engine.engine import Engine
 from mashbox.engine.events import Event, Finished, Text
-from mashbox.engine.local import EngineSettings, LocalEngine
+from mashbox.engine.local import EngineSettings, LocalEngine, _Answer
 from mashbox.engine.request import Conversation, EncodedPrompt, Request, Sampling
+from mashbox.engine.wire import Row
 from mashbox.errors import EngineLoading, InvalidRequest, PromptTooLong, WorkerFault
 from mashbox.facts import ModelFacts
 from mashbox.store import LocalModel
@@ -201,6 +202,33 @@ def test_a_fault_in_the_middle_of_an_answer_ends_it(tmp_path: Path) -> None:
                 pass
         with pytest.raises(EngineLoading):
             await collect(local, request)
+
+    run(tmp_path, body)
+
+
+def test_an_answer_that_is_held_runs_again_though_it_had_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+    events = _Answer.events
+
+    def noticed(answer: _Answer, rows: list[Row]) -> list[Event]:
+        found = events(answer, rows)
+        if found:
+            begun.set()
+        return found
+
+    monkeypatch.setattr(_Answer, "events", noticed)
+
+    async def body(local: LocalEngine) -> None:
+        request = Request(id="a", prompt="hello", max_tokens=50, held=True)
+        task = asyncio.create_task(collect(local, request))
+        await asyncio.wait_for(begun.wait(), 30)
+        pid = local.status().worker_pid
+        assert pid
+        os.kill(pid, signal.SIGKILL)
+        assert text(await task) == expected("hello", 50)
+        assert local.status().worker_restarts == 1
 
     run(tmp_path, body)
 

@@ -333,6 +333,13 @@ def test_half_a_character_is_named(running: Running) -> None:
     assert "truncated" in cut.json()["error"]["message"]
 
 
+def test_only_a_stream_leaves_in_parts(running: Running) -> None:
+    _, engine, client = running
+    for stream in (True, False, None):
+        client.post(CHAT, json={"messages": [USER], "stream": stream})
+        assert engine.requests[-1].held is not bool(stream)
+
+
 def test_a_session_is_named_by_key_or_header(running: Running) -> None:
     _, engine, client = running
     for headers, key, session in (
