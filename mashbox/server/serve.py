@@ -30,7 +30,8 @@ def check_exposure(settings: ServerSettings, *, keys: bool | None = None) -> Non
         return
     raise UsageError(
         f"--host {settings.host} can be reached from other machines, and no API key is set.",
-        "Make one with `mashbox keys add` and pass its file as --api-key-file, or set MASHBOX_API_KEY.",
+        "Make one with `export MASHBOX_API_KEY=$(openssl rand -hex 32)`, or name a file that holds one as "
+        "--api-key-file.",
     )
 
 
