@@ -1,0 +1,71 @@
+"""The lines for clients. That agents work by theirs is shown in ``tests/agents``."""
+
+import json
+import re
+import shlex
+import tomllib
+from typing import Any
+
+import pytest
+
+from mashbox.cli import recipes
+
+URL, MODEL = "http://127.0.0.1:8000", "org/a model:it's.gguf"
+
+
+def printed(ctx: int = 32_768, keyed: bool = False) -> dict[str, str]:
+    """Lines by their purpose."""
+    found = {}
+    for line in recipes.lines(URL, MODEL, ctx=ctx, keyed=keyed):
+        assert line.startswith("  ") and "\n" not in line
+        found[line[2:14].strip()] = line[14:]
+    return found
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_claude_code_takes_all_from_its_environment(keyed: bool) -> None:
+    *variables, program = shlex.split(printed(keyed=keyed)["Claude Code"])
+    assert program == "claude"
+    settings = dict(word.split("=", 1) for word in variables)
+    assert settings["ANTHROPIC_BASE_URL"] == URL
+    assert settings["ANTHROPIC_AUTH_TOKEN"] == ("$MASHBOX_API_KEY" if keyed else "none")
+    assert settings["ANTHROPIC_MODEL"] == settings["ANTHROPIC_DEFAULT_HAIKU_MODEL"] == MODEL
+    assert settings["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == "32768"
+    assert settings["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] == "4096"
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_codex_takes_all_from_its_options(keyed: bool) -> None:
+    words = shlex.split(printed(keyed=keyed)["Codex"])
+    assert words[0] == "codex" and words[-2:] == ["-m", MODEL]
+    assert words[1:-2:2] == ["-c"] * len(words[2:-2:2])
+    provider, table, *others = words[2:-2:2]
+    assert provider == "model_provider=mashbox"
+    settings: dict[str, Any] = tomllib.loads("\n".join([table, *others]))
+    expected = {"name": "mashbox", "base_url": f"{URL}/v1", "wire_api": "responses"}
+    if keyed:
+        expected["env_key"] = "MASHBOX_API_KEY"
+    assert settings["model_providers"]["mashbox"] == expected
+    assert settings["model_context_window"] == 32_768
+    assert settings["features"] == {"plugins": False}
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_pi_has_a_file_and_a_line(keyed: bool) -> None:
+    lines = printed(keyed=keyed)
+    path, _, text = lines["Pi"].partition(": ")
+    provider = json.loads(text)["providers"]["mashbox"]
+    assert path == "~/.pi/agent/models.json"
+    assert provider["apiKey"] == ("$MASHBOX_API_KEY" if keyed else "none")
+    assert [(model["id"], model["contextWindow"]) for model in provider["models"]] == [(MODEL, 32_768)]
+    assert shlex.split(lines[""]) == ["pi", "--provider", "mashbox", "--model", MODEL]
+
+
+def test_an_agent_is_left_out_where_its_prompt_has_no_room() -> None:
+    agents = {"Claude Code", "Codex", "Pi"}
+    assert printed(ctx=32_768).keys() & {*agents, "agents"} == agents
+    assert printed(ctx=32_767).keys() & {*agents, "agents"} == {"Codex", "Pi", "agents"}
+    assert printed(ctx=8_192).keys() & {*agents, "agents"} == {"Pi", "agents"}
+    few = printed(ctx=2_048)
+    assert few.keys() & {*agents, "agents"} == {"agents"}
+    assert re.findall(r"[\d,]+\d", few["agents"]) == ["2,048", "32,768", "16,384", "8,192"]
