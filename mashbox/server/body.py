@@ -2,7 +2,7 @@
 
 import json
 import re
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,6 +13,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 _AT = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?$", re.DOTALL)
 _MISSING = re.compile(r"^Object missing required field `(?P<name>[^`]+)`$")
 _GOT = re.compile(r"^Expected `(?P<want>[^`]+)`, got `(?P<got>[^`]+)`$")
+_FRACTION = re.compile(r"^Expected `([a-z |]*\| )?int( \|[a-z |]*)?`, got `float`")
 _VALUE = re.compile(r"^Invalid enum value (?P<value>.+)$", re.DOTALL)
 _BOUND = re.compile(r"^Expected `[a-z]+` (?P<bound>[<>]=? .+)$")
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -65,9 +66,18 @@ def _has_half_character(raw: bytes) -> bool:
 
 
 def parse(raw: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-    """Decode a body. Raises InvalidRequest: malformed, not UTF-8, too deep, a wrong type, out of range."""
+    """Decode a body. Raises InvalidRequest: malformed, not UTF-8, too deep, a wrong type, out of range.
+
+    A whole number written with a fraction (``100.0``) is an integer, as JSON Schema has it.
+    """
     try:
-        return decoder.decode(raw)
+        try:
+            return decoder.decode(raw)
+        except msgspec.ValidationError as error:
+            if not _FRACTION.search(str(error)):
+                raise
+        body: T = msgspec.convert(_whole_numbers(msgspec.json.decode(raw)), decoder.type)
+        return body
     except msgspec.ValidationError as error:
         raise _refusal(error) from None
     except msgspec.DecodeError as error:
@@ -79,3 +89,12 @@ def parse(raw: bytes, decoder: msgspec.json.Decoder[T]) -> T:
         raise InvalidRequest(f"The body is not valid JSON: {error}.") from None
     except RecursionError:
         raise InvalidRequest("The body is nested too deeply.") from None
+
+
+def _whole_numbers(value: Any) -> Any:
+    """The same JSON with every float that is a whole number as an integer."""
+    if isinstance(value, dict):
+        return {key: _whole_numbers(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(inner) for inner in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -70,7 +70,7 @@ _TOKENS = {
     "request_prefill_kv_computed_tokens": "Prompt tokens of a request that the cache did not hold.",
     "request_generation_tokens": "New tokens of a request.",
     "request_max_num_generation_tokens": "New tokens of the longest answer to a request, which has one.",
-    "request_params_max_tokens": "Most new tokens that a request asked for, where it named a limit.",
+    "request_params_max_tokens": "The limit that a request named, if it did; at most the context.",
 }
 
 
@@ -156,7 +156,8 @@ class Metrics(Collector):
         self._looked_up = self._found = 0
         self.prompt_tokens = 0
         self.live: set[Watched] = set()
-        bounds = token_bounds(engine.card.max_model_len)
+        self._context = engine.card.max_model_len
+        bounds = token_bounds(self._context)
         self.histograms = {name: Histogram(about, steps) for name, (about, steps) in _SECONDS.items()}
         self.histograms |= {name: Histogram(about, bounds) for name, about in _TOKENS.items()}
         self.histograms["request_params_n"] = Histogram(
@@ -195,7 +196,7 @@ class Metrics(Collector):
         add("request_max_num_generation_tokens", usage.completion_tokens)
         add("request_params_n", 1)
         if max_tokens is not None:
-            add("request_params_max_tokens", max_tokens)
+            add("request_params_max_tokens", min(max_tokens, self._context))
         after_first = usage.completion_tokens - 1
         if after_first > 0:
             per_token_s = decode_s / after_first

@@ -158,6 +158,13 @@ def test_figures_of_one_request() -> None:
     assert page["mashbox:request_time_per_output_token_seconds_count"] == 1
 
 
+@pytest.mark.parametrize("limit", [4097, 10**400])
+def test_a_limit_beyond_the_context_counts_as_the_context(limit: int) -> None:
+    with live(ScriptedEngine()) as server:
+        assert complete(server, max_tokens=limit).status_code == 200
+        assert scrape(server)["mashbox:request_params_max_tokens_sum"] == 4096
+
+
 def test_without_a_prefix_cache_nothing_is_looked_up() -> None:
     with live(ScriptedEngine()) as server:
         complete(server)

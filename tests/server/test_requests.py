@@ -98,6 +98,8 @@ OF_CHAT: list[tuple[dict[str, Any], str]] = [
     ({"tools": [TOOL], "tool_choice": "sometimes"}, "tool_choice"),
     ({"tools": [TOOL], "tool_choice": {"type": "function", "name": "f"}}, "tool_choice"),
     ({"tool_choice": 3}, "tool_choice"),
+    ({"tool_choice": {}}, "tool_choice"),
+    ({"tools": [TOOL], "tool_choice": {"type": None}}, "tool_choice"),
     ({"stream_options": {"include_usage": "yes"}}, "stream_options.include_usage"),
     ({"chat_template_kwargs": {"enable_thinking": "yes"}}, "chat_template_kwargs.enable_thinking"),
     ({"chat_template_kwargs": []}, "chat_template_kwargs"),

@@ -97,6 +97,7 @@ def test_gets(path: str) -> None:
             assert client.get(path, headers={"host": "other"}).status_code == 403
             assert client.post(path, json={}).status_code == 405
             assert client.head(path).status_code == 200
+            assert client.head(path, headers={"host": "other"}).status_code == 403
             engine.become(LOADING)
             health = path in ("/", "/health", "/v1/health")
             assert client.get(path).status_code == (503 if health else 200)

@@ -80,7 +80,7 @@ def _tools_and_choice(body: ChatCompletionRequest) -> tuple[list[dict[str, Any]]
     """The tools that are shown to the model, and the call that is asked for."""
     tools = template_tools(body.tools)
     choice = body.tool_choice
-    kind = choice.get("type") if isinstance(choice, dict) else choice
+    kind = choice.get("type") or "" if isinstance(choice, dict) else choice
     if kind == "none":
         return [], None
     if kind in (None, "auto"):
