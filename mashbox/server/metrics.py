@@ -218,6 +218,7 @@ class Metrics(Collector):
         """Every family, for prometheus-client."""
         model = self._engine.card.id
         yield from self._gauges(model)
+        yield from self._host_cache()
         yield self._cache_config()
         yield from self._counters(model)
         for name, histogram in self.histograms.items():
@@ -246,6 +247,21 @@ class Metrics(Collector):
         if status.compiles_after_ready is not None:
             compiled.add_metric([], status.compiles_after_ready)
         yield compiled
+
+    def _host_cache(self) -> Iterator[Metric]:
+        status = self._engine.status()
+        for name, about, value in (
+            ("host_cache_bytes", "Bytes of the prompts kept in main memory.", status.host_cache_bytes),
+            ("snapshot_bytes", "Bytes of the saved states beside them.", status.snapshot_bytes),
+            (
+                "host_cache_cap_bytes",
+                "The most bytes that are kept in main memory.",
+                self._engine.card.cache_ram_mib << 20,
+            ),
+        ):
+            yield GaugeMetricFamily(PREFIX + name, about, value=value)
+        about = "Kept prompts that had to go to stay within the cap."
+        yield CounterMetricFamily(f"{PREFIX}host_cache_evictions", about, value=status.host_cache_evictions)
 
     def _cache_config(self) -> Metric:
         card = self._engine.card
@@ -289,9 +305,9 @@ class Metrics(Collector):
             ended.add_metric([model, reason], count)
         yield ended
         about = "Times the worker was started again after a fault."
-        restarts = CounterMetricFamily(f"{PREFIX}worker_restarts", about)
-        restarts.add_metric([], self._engine.status().worker_restarts)
-        yield restarts
+        yield CounterMetricFamily(
+            f"{PREFIX}worker_restarts", about, value=self._engine.status().worker_restarts
+        )
 
 
 # Litestar adds the charset to every text type.

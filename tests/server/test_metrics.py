@@ -31,6 +31,7 @@ COUNTERS = {
     "mashbox:num_preemptions_total",
     "mashbox:request_success_total",
     "mashbox:worker_restarts_total",
+    "mashbox:host_cache_evictions_total",
 }
 GAUGES = {
     "mashbox:num_requests_running",
@@ -38,6 +39,9 @@ GAUGES = {
     "mashbox:kv_cache_usage_perc",
     "mashbox:cache_config_info",
     "mashbox:programs_compiled_after_ready",
+    "mashbox:host_cache_bytes",
+    "mashbox:host_cache_cap_bytes",
+    "mashbox:snapshot_bytes",
 }
 ONCE_A_REQUEST = {
     "mashbox:e2e_request_latency_seconds",
@@ -264,10 +268,22 @@ def test_what_is_refused_is_no_request() -> None:
     assert page["mashbox:prompt_tokens_total"] == 0
 
 
-def test_restarts_and_programs_are_the_engines() -> None:
-    status = EngineStatus(state="ok", worker_restarts=3, compiles_after_ready=0)
-    with live(ScriptedEngine(status=status)) as server:
+def test_restarts_programs_and_kept_prompts_are_the_engines() -> None:
+    status = EngineStatus(
+        state="ok",
+        worker_restarts=3,
+        compiles_after_ready=0,
+        host_cache_bytes=100,
+        snapshot_bytes=20,
+        host_cache_evictions=7,
+    )
+    card = msgspec.structs.replace(CARD, cache_ram_mib=2)
+    with live(ScriptedEngine(status=status, card=card)) as server:
         page = scrape(server)
+    assert page["mashbox:host_cache_bytes"] == 100
+    assert page["mashbox:snapshot_bytes"] == 20
+    assert page["mashbox:host_cache_cap_bytes"] == 2 << 20
+    assert page["mashbox:host_cache_evictions_total"] == 7
     assert page["mashbox:worker_restarts_total"] == 3
     assert page["mashbox:programs_compiled_after_ready"] == 0
 
