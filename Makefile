@@ -50,4 +50,4 @@ bench: install ## figures against llama.cpp; PEER names the folder of its binari
 	$(BIN)/python benchmarks/engine.py --model $(MODEL) $(if $(PEER),--peer $(PEER))
 
 clean: ## remove what was built and installed here
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .test-models
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .test-models .test-agents

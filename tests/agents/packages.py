@@ -38,7 +38,7 @@ def _npm_install() -> None:
         raise NotInstalled("there is no npm here")
     # No package's own script runs at its installation.
     flags = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"]
-    _checked([npm, "install", *flags], "npm does not answer")
+    _checked([npm, "install", *flags], "npm does not answer", FOLDER)
 
 
 def _link_claude(modules: Path) -> None:
@@ -48,7 +48,7 @@ def _link_claude(modules: Path) -> None:
     _checked(command, "Claude Code's installation failed", modules / "@anthropic-ai" / "claude-code")
 
 
-def _checked(command: list[str], failure: str, folder: Path = FOLDER) -> None:
+def _checked(command: list[str], failure: str, folder: Path) -> None:
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=MINUTES * 60)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -3,15 +3,14 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from mashbox.cli import recipes
+from tests.agents.marks import MARKS
 from tests.agents.place import Place
 from tests.agents.server import AgentServer, serving
 from tests.scripted_model.engine import CTX
 from tests.scripted_model.script import Rule, call
 
-pytestmark = [pytest.mark.agents, pytest.mark.slow]
+pytestmark = MARKS
 
 MESSAGES, COUNT = "POST /v1/messages", "POST /v1/messages/count_tokens"
 

@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-import pytest
-
 from mashbox.cli import recipes
+from tests.agents.marks import MARKS
 from tests.agents.place import Place
 from tests.agents.server import AgentServer, serving
 from tests.scripted_model.script import Rule, call
 
-pytestmark = [pytest.mark.agents, pytest.mark.slow]
+pytestmark = MARKS
 
 RESPONSES = "POST /v1/responses"
 COMMAND = "echo plum > fruit.txt; cat fruit.txt"

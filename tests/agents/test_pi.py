@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from mashbox.cli import recipes
+from tests.agents.marks import MARKS
 from tests.agents.place import Place
 from tests.agents.server import AgentServer, serving
 from tests.scripted_model.script import Rule, call
 
-pytestmark = [pytest.mark.agents, pytest.mark.slow]
+pytestmark = MARKS
 
 RULES = [
     Rule(asked="And eleven", say="Eleven it is."),

@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,3 +70,23 @@ def test_an_agent_is_left_out_where_its_prompt_has_no_room() -> None:
     few = printed(ctx=2_048)
     assert few.keys() & {*agents, "agents"} == {"agents"}
     assert re.findall(r"[\d,]+\d", few["agents"]) == ["2,048", "32,768", "16,384", "8,192"]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/agents.md"])
+def test_the_documentation_shows_the_lines_as_they_are_printed(page: str) -> None:
+    text = (Path(__file__).parent.parent.parent / page).read_text().replace(" \\\n  ", " ")
+    shown: Any = {"url": URL, "model": "qwen3-4b", "ctx": 32_768, "keyed": False}
+    assert recipes.claude_code(**shown) in text
+    assert recipes.codex(**shown) in text
+    assert recipes.pi("qwen3-4b") in text
+    (models,) = re.findall(r'^\{\s*"providers".*?^(?:\}|.*\}\}\})$', text, re.DOTALL | re.MULTILINE)
+    assert json.loads(models) == recipes.pi_models(**shown)
+
+
+def test_the_configuration_file_of_codex_says_the_same() -> None:
+    text = (Path(__file__).parent.parent.parent / "docs" / "agents.md").read_text()
+    (held,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    words = shlex.split(recipes.codex(URL, "qwen3-4b", ctx=32_768, keyed=False))
+    _, *settings = words[2:-2:2]
+    expected = {"model": words[-1], "model_provider": "mashbox", **tomllib.loads("\n".join(settings))}
+    assert tomllib.loads(held) == expected
