@@ -5,7 +5,6 @@ linear-attention layer in one tensor [slots, ...]. All are allocated once, when 
 their shapes. :class:`SlotCache` is what transformers' modules get as their ``cache``.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,38 +13,44 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from mashbox.engine.worker.attention import Step
+from mashbox.engine.worker.block import Block
 from mashbox.errors import DoesNotFit
 
 _StateKey = tuple[str, int, int]
 """("conv" or "recurrent", layer, number of the state within the layer)"""
 
+_Layout = tuple[tuple[object, ...], ...]
+"""What the pools of a cache are called, their shapes without slots and tokens, and their dtypes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One slot's states of convolutions and recurrences, copied, without the slot's axis."""
+    """One slot's states of convolutions and recurrences, without the slot's axis, one behind the other."""
 
-    states: dict[_StateKey, Tensor]
+    block: Block
+    layout: _Layout
 
     @property
     def nbytes(self) -> int:
-        return sum(tensor.nbytes for tensor in self.states.values())
+        return self.block.nbytes
 
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """One slot's exported state: its ``length`` in tokens and contiguous copies of its tensors.
+    """One slot's exported state: its ``length`` in tokens and copies of its tensors, one behind the other.
 
-    ``keys_values`` [kv_heads, length, dim], two a layer that has them; ``end`` is None of an empty slot.
+    They are keys and values [kv_heads, length, dim], two a layer that has them; ``end`` is None of an empty
+    slot.
     """
 
     length: int
-    keys_values: dict[int, tuple[Tensor, Tensor]]
+    block: Block
     end: Snapshot | None
+    layout: _Layout
 
     @property
     def nbytes(self) -> int:
-        pairs = sum(tensor.nbytes for pair in self.keys_values.values() for tensor in pair)
-        return pairs + (self.end.nbytes if self.end else 0)
+        return self.block.nbytes + (self.end.nbytes if self.end else 0)
 
 
 class SlotCache(Cache):  # type: ignore[misc]
@@ -67,6 +72,7 @@ class SlotCache(Cache):  # type: ignore[misc]
         self._values: dict[int, Tensor] = {}
         self._pools: dict[_StateKey, Tensor] = {}
         self._gathered: dict[_StateKey, Tensor] = {}
+        self._layout: _Layout = ()
         self._step: Step | None = None
 
     def __bool__(self) -> bool:
@@ -88,6 +94,7 @@ class SlotCache(Cache):  # type: ignore[misc]
         if layer_idx not in self._keys:
             self._keys[layer_idx] = self._pool_of_tokens(key_states)
             self._values[layer_idx] = self._pool_of_tokens(value_states)
+            self._lay_out()
         pools = (self._keys[layer_idx], self._values[layer_idx])
         for pool, new in zip(pools, (key_states, value_states), strict=True):
             if len(step.slots) == 1:
@@ -182,17 +189,18 @@ class SlotCache(Cache):  # type: ignore[misc]
         return sum(pool.nbytes for pool in self._pools.values()) // self.slots
 
     def snapshot(self, slot: int) -> Snapshot:
-        return Snapshot({key: _kept(pool[slot]) for key, pool in self._pools.items()})
+        return Snapshot(Block(self._states(slot)), self._layout)
 
     def rewind(self, slot: int, length: int, snapshot: Snapshot) -> None:
-        for key, tensor in snapshot.states.items():
-            self._pools[key][slot] = tensor
+        states = self._states(slot)
+        for to, held in zip(states, snapshot.block.views(states), strict=True):
+            to.copy_(held)
         self.lengths[slot] = length
 
     def copy(self, source: int, target: int, length: int, snapshot: Snapshot | None) -> None:
         """Copy ``length`` tokens; the states come from ``snapshot`` where there is one."""
-        for pool in [*self._keys.values(), *self._values.values()]:
-            pool[target, :, :length] = pool[source, :, :length]
+        for to, held in zip(self._tokens(target, length), self._tokens(source, length), strict=True):
+            to.copy_(held)
         if snapshot is None:
             for pool in self._pools.values():
                 pool[target] = pool[source]
@@ -202,34 +210,40 @@ class SlotCache(Cache):  # type: ignore[misc]
 
     def export(self, slot: int) -> SlotState:
         length = self.lengths[slot]
-        pairs = {
-            layer: (_kept(keys[slot, :, :length]), _kept(self._values[layer][slot, :, :length]))
-            for layer, keys in self._keys.items()
-        }
-        return SlotState(length, pairs, self.snapshot(slot) if length else None)
+        end = self.snapshot(slot) if length else None
+        return SlotState(length, Block(self._tokens(slot, length)), end, self._layout)
 
     def restore(self, slot: int, state: SlotState, length: int, snapshot: Snapshot | None) -> None:
-        for layer, (keys, values) in state.keys_values.items():
-            self._keys[layer][slot, :, :length] = keys[:, :length]
-            self._values[layer][slot, :, :length] = values[:, :length]
+        whole = self._tokens(slot, state.length)
+        for to, held in zip(whole, state.block.views(whole), strict=True):
+            to[:, :length] = held[:, :length]
         if end := snapshot or state.end:
             self.rewind(slot, length, end)
         self.lengths[slot] = length
 
     def fits(self, state: SlotState | Snapshot) -> bool:
         """Whether it was exported by a cache of this shape; a whole state must have room here too."""
-        if isinstance(state, Snapshot):
-            return state.states.keys() == self._pools.keys() and all(
-                tensor.shape == self._pools[key].shape[1:] for key, tensor in state.states.items()
-            )
-        return (
-            state.length <= self.ctx
-            and state.keys_values.keys() == self._keys.keys()
-            and all(_same(pair, (self._keys[i], self._values[i])) for i, pair in state.keys_values.items())
-            and (not state.length or (state.end is not None and self.fits(state.end)))
-        )
+        return state.layout == self._layout and (isinstance(state, Snapshot) or state.length <= self.ctx)
 
     # Its own.
+
+    def _tokens(self, slot: int, length: int) -> list[Tensor]:
+        """Views of a slot's keys and values [kv_heads, length, dim]."""
+        return [pool[slot, :, :length] for pool in [*self._keys.values(), *self._values.values()]]
+
+    def _states(self, slot: int) -> list[Tensor]:
+        """Views of a slot's states."""
+        return [pool[slot] for pool in self._pools.values()]
+
+    def _lay_out(self) -> None:
+        """Note the pools that there are now."""
+        pools = [*self._keys.items(), *self._values.items(), *self._pools.items()]
+        counted = len(self._keys) + len(self._values)
+        self._layout = tuple(
+            # Of keys and values without the tokens, of which contexts differ.
+            (key, (pool.shape[1], pool.shape[3]) if index < counted else pool.shape[1:], pool.dtype)
+            for index, (key, pool) in enumerate(pools)
+        )
 
     def _running(self) -> Step:
         if self._step is None:
@@ -270,17 +284,7 @@ class SlotCache(Cache):  # type: ignore[misc]
         step = self._running()
         if key not in self._pools:
             self._pools[key] = self._pool(state, *state.shape[1:])
+            self._lay_out()
         self._pools[key][step.rows] = state
         # What was gathered before is older than what was just written.
         self._gathered.pop(key, None)
-
-
-def _kept(tensor: Tensor) -> Tensor:
-    """A copy in main memory, as large as what it holds."""
-    return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)
-
-
-def _same(pair: Sequence[Tensor], pools: Sequence[Tensor]) -> bool:
-    return all(
-        t.shape[0] == p.shape[1] and t.shape[2] == p.shape[3] for t, p in zip(pair, pools, strict=True)
-    )

@@ -22,12 +22,16 @@ def common_prefix(a: Ids, b: Ids) -> int:
 
 
 class Entry(NamedTuple):
-    """A saved state: the tokens that it holds, whose they are, and its size in bytes, tokens included."""
+    """A saved state: the tokens that it holds, whose they are, and its size in bytes, tokens included.
+
+    ``fork``: it is a point where two sequences parted.
+    """
 
     ids: Ids
     owner: str
     state: Any
     nbytes: int
+    fork: bool = False
 
 
 class Wanted:
@@ -130,16 +134,18 @@ class HostCache:
         self._make_room(nbytes + ids.nbytes)
         return True
 
-    def put_point(self, ids: Ids, owner: str, state: Any) -> None:
+    def put_point(self, ids: Ids, owner: str, state: Any, *, fork: bool = False) -> None:
         """Keep a point, if it is new and fits; one of too many on the way to it goes."""
         if not self.room_for_point(ids, owner, int(state.nbytes)):
             return
-        entry = Entry(ids.copy(), owner, state, int(state.nbytes) + ids.nbytes)
+        entry = Entry(ids.copy(), owner, state, int(state.nbytes) + ids.nbytes, fork)
         self._points[self._newest()] = entry
         self.point_bytes += entry.nbytes
         way = self._on_the_way(ids, owner)
         if len(way) > points.MOST:
-            self._drop(way[points.least_missed([len(self._points[number].ids) for number in way])])
+            along = [self._points[number] for number in way]
+            forks = {len(point.ids) for point in along if point.fork}
+            self._drop(way[points.least_missed([len(point.ids) for point in along], forks)])
 
     def forget(self, ids: Ids, owner: str) -> None:
         """Drop all that a sequence of ``owner`` may have been taken up from, or left behind."""

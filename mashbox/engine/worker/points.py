@@ -4,7 +4,7 @@ A recurrent model's keys and values can be cut to any length, its states can't. 
 lengths while a prompt is read, and a later prompt is taken up at the longest of those that it begins with.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 SHORTEST = 32
 """Tokens that are read again faster than a state is worth keeping: for a point's length, and between two."""
@@ -26,30 +26,29 @@ def places(start: int, fork: int, total: int) -> list[int]:
 
     ``fork`` is how much of it others began with too: what else begins so will part there again.
     """
-    last = max(total - TAIL, start)
-    known = [start, last]
-    if last - start < SHORTEST:
-        # Too close to read up to: where the reading begins will do.
-        chosen = [start]
-    elif min(fork - start, last - fork) >= SHORTEST:
-        known.append(fork)
-        chosen = [fork, last]
-    else:
-        chosen = [last]
+    last = total - TAIL
+    known = {start}
+    if start + SHORTEST <= fork < last:
+        known.add(fork)
+    if last - max(known) >= SHORTEST:
+        known.add(last)
     grid = range(start - start % GRID + GRID, last, GRID)
-    chosen += [at for at in grid if min(abs(at - other) for other in known) >= GRID // 4]
+    between = {at for at in grid if min(abs(at - other) for other in known) >= GRID // 4}
+    # Where nothing is far enough from the start to read up to, the start will do.
+    chosen = between | (known - {start} or known)
     return sorted(at for at in chosen if at >= SHORTEST)
 
 
-def least_missed(lengths: Sequence[int]) -> int:
+def least_missed(lengths: Sequence[int], forks: Collection[int] = ()) -> int:
     """Which of the ascending ``lengths`` (two or more) to do without; never the last.
 
     The one that leaves the smallest gap for its distance from the end: forks are likelier near the end, and
-    the cost of reading a gap again weighs less beside a long way that is read anyway.
+    the cost of reading a gap again weighs less beside a long way that is read anyway. Those among ``forks``
+    go when no other is left: a system prompt that several conversations share lies far from their ends.
     """
 
-    def gap(index: int) -> float:
+    def gap(index: int) -> tuple[bool, float]:
         before = lengths[index - 1] if index else 0
-        return (lengths[index + 1] - before) / (lengths[-1] - before)
+        return lengths[index] in forks, (lengths[index + 1] - before) / (lengths[-1] - before)
 
     return min(range(len(lengths) - 1), key=gap)

@@ -20,7 +20,10 @@ WORTH_SAVING = 32
 
 
 class _Slot:
-    """``ids[:length]`` is what the runner's slot holds, and whose it is; points are due at ``places``."""
+    """``ids[:length]`` is what the runner's slot holds, and whose it is.
+
+    State points are due at ``places``; behind ``fork`` tokens its prompt parted from others.
+    """
 
     def __init__(self, ctx: int) -> None:
         self._ids = np.zeros(ctx, dtype=np.int32)
@@ -30,6 +33,7 @@ class _Slot:
         self.busy = False
         self.used = 0
         self.places: list[int] = []
+        self.fork = 0
 
     @property
     def ids(self) -> Ids:
@@ -102,6 +106,7 @@ class Slots:
             slot.length = 0
             slot.hold(self._slots[source].ids[:best])
         slot.owner = owner
+        slot.fork = wanted.fork
         slot.places = self._places(slot.length, wanted.fork, len(ids))
         self._save_point(slot, index)
         return slot.length
@@ -169,7 +174,8 @@ class Slots:
             return
         slot.places = slot.places[1:]
         if self._host.room_for_point(slot.ids, slot.owner, self._runner.snapshot_bytes):
-            self._host.put_point(slot.ids, slot.owner, self._runner.snapshot(index))
+            snapshot = self._runner.snapshot(index)
+            self._host.put_point(slot.ids, slot.owner, snapshot, fork=slot.length == slot.fork)
 
     def _cut(self, index: int, length: int, point: Any = None) -> None:
         """Keep the first ``length`` tokens of a slot, with the state ``point`` where it can't be cut."""
