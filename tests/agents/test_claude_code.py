@@ -21,6 +21,9 @@ RULES = [
     Rule(asked=WHERE, say=call("Write", file_path="{path}", content="plum\n")),
     Rule(asked=WHERE, results=1, say=call("Read", file_path="{path}")),
     Rule(asked=WHERE, results=2, say="The file says: {result}"),
+    Rule(asked="plans", say=call("ToolSearch", query="select:CronList")),
+    Rule(asked="plans", results=1, say=call("CronList")),
+    Rule(asked="plans", results=2, say="Planned: {result}"),
 ]
 
 
@@ -65,6 +68,17 @@ def test_a_file_is_written_and_read_by_its_own_tools(place: Place, qwen3: Path, 
     thoughts = [block for block in server.asked[1].body["messages"][-2]["content"] if "thinking" in block]
     assert [block["signature"] for block in thoughts] == ["mashbox-local"]
     assert all(turn.cached > 0.95 for turn in server.turns[1:])
+
+
+def test_a_deferred_tool_is_shown_once_it_was_found(place: Place, qwen3: Path, tmp_path: Path) -> None:
+    with serving(qwen3, RULES, tmp_path) as server:
+        said = place.run(f"{claude(server)} -p 'Which plans are there?' --allowedTools ToolSearch CronList")
+    assert said.out == "Planned: No scheduled jobs.\n"
+    assert server.routes == [MESSAGES] * 3
+    assert server.refused == []
+    assert ["CronList" in turn.tools for turn in server.turns] == [False, True, True]
+    # Its definition stands behind the other tools, so that what came before it stays cached.
+    assert server.turns[1].cached > 0.6 and server.turns[2].cached > 0.95
 
 
 def test_models_are_listed_and_counting_fires_at_once(place: Place, qwen3: Path, tmp_path: Path) -> None:
