@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mashbox.engine.wire import Stats
-from mashbox.engine.worker.host_cache import HostCache
+from mashbox.engine.worker.host_cache import HostCache, Wanted
 from mashbox.engine.worker.points import GRID, MOST, SHORTEST, TAIL, least_missed, places
 from mashbox.engine.worker.scheduler import Scheduler
 from tests.engine.worker.counting import CountingRunner, RecurrentRunner, State
@@ -189,4 +189,28 @@ def test_the_least_recently_used_goes_first_state_or_point() -> None:
     assert [len(host), len(host._points), host.evictions] == [1, 2, 1]
     host.put(one, "", states[0])
     assert [len(host), len(host._points), host.evictions] == [1, 2, 2]
+    check_books(host)
+
+
+def test_a_state_keeps_its_points_when_it_comes() -> None:
+    host = HostCache(240)
+    ids, other, last = np.arange(10, dtype=np.int32), np.full(5, 20, np.int32), np.full(5, 21, np.int32)
+    host.put_point(ids[:5], "", State([0] * 5))
+    host.put(other, "", State([20] * 5))
+    host.put(ids, "", State([0] * 10))
+    assert host.bytes + host.point_bytes == host.cap
+    host.put(last, "", State([21] * 5))
+    # The older point outlives what came between it and its state.
+    assert host.points(ids, "") == [5]
+    assert host.find(Wanted(other, "")) == (0, None)
+
+
+def test_a_point_is_its_owners() -> None:
+    host = HostCache(BIG)
+    ids = np.arange(5, dtype=np.int32)
+    host.put_point(ids, "a", State([0] * 5))
+    assert (host.points(ids, "a"), host.points(ids, "b")) == ([5], [])
+    host.put_point(ids, "b", State([0] * 5))
+    host.forget(ids, "a")
+    assert (host.points(ids, "a"), host.points(ids, "b")) == ([], [5])
     check_books(host)
