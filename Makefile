@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 MODEL ?= smollm2-135m
+JOBS ?= 2
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .PHONY: run install dev check format test fast bench clean help
@@ -10,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-run: install ## install, fetch the starter model and serve it with the page
+run: install ## install, fetch the starter model and serve it
 	$(BIN)/mashbox pull $(MODEL)
 	$(BIN)/mashbox run $(MODEL) --ui
 
@@ -24,10 +25,12 @@ $(BIN)/python:
 	  || { echo 'Python has no venv module; on Debian and Ubuntu: apt install python3-venv' >&2; exit 1; }
 
 $(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt hatch_build.py
+	@echo 'Installing mashbox and torch into $(VENV): a minute or two ...'
 	$(PIP) install --quiet -c constraints.txt -e .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed
+	@echo 'Installing what development needs ...'
 	$(PIP) install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@
 
@@ -41,10 +44,10 @@ format: dev ## put the formatting right
 	$(BIN)/ruff check --fix .
 
 test: check ## everything: checks, then all tests
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 fast: dev ## the tests for the loop while you work
-	$(BIN)/python -m pytest -m 'not slow and not real' -x -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m 'not slow and not real' -q
 
 bench: install ## figures against llama.cpp; PEER names the folder of its binaries
 	$(BIN)/python benchmarks/engine.py --model $(MODEL) $(if $(PEER),--peer $(PEER))

@@ -116,7 +116,7 @@ class PromptTooLong(RequestError):
 
     def __init__(self, tokens: int, limit: int) -> None:
         super().__init__(
-            f"The prompt has {tokens} tokens, the context holds {limit}.",
+            f"The prompt has {tokens} tokens; the context holds {limit}, the answer included.",
             param="messages",
             code="context_length_exceeded",
             remedy="Shorten the conversation, or start the server with a larger --ctx.",

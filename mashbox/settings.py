@@ -137,7 +137,9 @@ RULES: Mapping[str, Rule] = {
         "Address to listen on. One that others can reach needs a key (MASHBOX_API_KEY).",
     ),
     "port": Rule(_whole(0, 65535), _number(0, 65535), "PORT", "Port to listen on; 0 takes a free one."),
-    "ui": Rule(_switch, "true or false", "", "Serve the chat page at /."),
+    "ui": Rule(
+        _switch, "true or false", "", "Serve the page at /; in this version it shows the server's health."
+    ),
     "ctx": Rule(
         _whole(16, 16_777_216, auto=True),
         _number(16, 16_777_216, " of tokens") + ", or auto",

@@ -1,11 +1,15 @@
 """Fixtures shared by all tests: the real models, pulled once into a folder of the checkout."""
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+# A run in the background may have begun with Ctrl-C ignored, and every child would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 MODEL_HOME = Path(__file__).parent.parent / ".test-models"
 

@@ -33,12 +33,12 @@ class Dialect:
         """The tokens that end an answer."""
         return self._tokenizer.end_ids
 
-    def encode(self, request: Request) -> EncodedPrompt:
-        """The prompt's ids. Raises InvalidRequest as ``prompt.encode`` and ``grammar.forced_call`` do."""
+    def encode(self, request: Request, limit: int | None = None) -> EncodedPrompt:
+        """The prompt's ids. Raises what ``prompt.encode`` and ``grammar.forced_call`` do."""
         prompt = request.prompt
         if isinstance(prompt, Conversation) and self._fallback:
             prompt = with_tools_in_system(prompt)
-        encoded = encode(self._tokenizer, prompt)
+        encoded = encode(self._tokenizer, prompt, limit)
         grammar = self._grammar(request, encoded)
         return EncodedPrompt(
             ids=encoded.ids, thinking_open=encoded.thinking_open, tail=encoded.tail, grammar=grammar

@@ -163,7 +163,7 @@ class LocalEngine:
 
     async def encode(self, request: Request) -> EncodedPrompt:
         loop = asyncio.get_running_loop()
-        prompt = await loop.run_in_executor(self._threads, self._dialect.encode, request)
+        prompt = await loop.run_in_executor(self._threads, self._dialect.encode, request, self._settings.ctx)
         if len(prompt.ids) >= self._settings.ctx:
             raise PromptTooLong(len(prompt.ids), self._settings.ctx)
         return prompt

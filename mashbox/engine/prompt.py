@@ -11,30 +11,35 @@ from mashbox.engine.template import ChatTemplate
 from mashbox.engine.tokenizer import ModelTokenizer
 from mashbox.engine.user_runs import joined_runs, takes_user_runs
 from mashbox.engine.vocab_facts import THOUGHT_OPENERS
-from mashbox.errors import InvalidRequest
+from mashbox.errors import InvalidRequest, PromptTooLong
 
 Message = dict[str, Any]
+
+_QUICK = 1 << 18
+"""Characters that are tokenised in a moment."""
 
 _TAIL = 16
 """Pieces of a prompt (texts and control tokens) in which the assistant's turn surely begins."""
 
 
-def encode(tokenizer: ModelTokenizer, prompt: Conversation | str) -> EncodedPrompt:
+def encode(tokenizer: ModelTokenizer, prompt: Conversation | str, limit: int | None = None) -> EncodedPrompt:
     """Ids of a request's prompt: a conversation rendered, or raw text in which markers are tokens.
 
     Raw text opens no thought, whatever it ends with: it is continued as it is.
-    Raises InvalidRequest like :func:`render`, and for a prompt of no tokens.
+    Raises InvalidRequest like :func:`render`, and for a prompt of no tokens; PromptTooLong for a text that
+    is beyond ``limit`` tokens whatever it says, instead of spending minutes on it.
     """
     if isinstance(prompt, Conversation):
-        encoded, param = render(tokenizer, prompt), "messages"
+        encoded, param = render(tokenizer, prompt, limit), "messages"
     else:
+        _refuse_giant(tokenizer, [prompt], limit)
         encoded, param = EncodedPrompt(ids=tokenizer.encode_text(prompt, specials=True)), "prompt"
     if not encoded.ids:
         raise InvalidRequest("The prompt is empty.", param=param, remedy="Send at least one character.")
     return encoded
 
 
-def render(tokenizer: ModelTokenizer, conversation: Conversation) -> EncodedPrompt:
+def render(tokenizer: ModelTokenizer, conversation: Conversation, limit: int | None = None) -> EncodedPrompt:
     """Ids of the rendered conversation, up to where the assistant's answer begins.
 
     Only control tokens that the template writes become control tokens; the same text typed in a message,
@@ -43,12 +48,27 @@ def render(tokenizer: ModelTokenizer, conversation: Conversation) -> EncodedProm
     """
     rendered = render_marked(tokenizer, conversation)
     pieces = tokenizer.markers.split(rendered)
+    _refuse_giant(tokenizer, pieces, limit)
     ids = tokenizer.with_bos(tokenizer.encode_pieces(pieces))
     return EncodedPrompt(
         ids=ids,
         thinking_open=rendered.rstrip().endswith(THOUGHT_OPENERS),
         tail=_text(tokenizer, pieces[-_TAIL:]),
     )
+
+
+def _refuse_giant(tokenizer: ModelTokenizer, pieces: list[str | int], limit: int | None) -> None:
+    """Raise PromptTooLong when even the longest tokens could not make the text fit.
+
+    The number of tokens it tells is an estimate then, from as much of the text as is quickly counted.
+    """
+    texts = [piece for piece in pieces if isinstance(piece, str)]
+    size = sum(map(len, texts))
+    if limit is None or size <= max(limit * tokenizer.longest_token, _QUICK):
+        return
+    sample = max(texts, key=len)[:_QUICK]
+    counted = len(tokenizer.encode_pieces([sample]))
+    raise PromptTooLong(max(counted * size // len(sample), size // tokenizer.longest_token), limit)
 
 
 def render_text(tokenizer: ModelTokenizer, conversation: Conversation) -> str:

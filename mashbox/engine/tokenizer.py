@@ -4,6 +4,7 @@ Control tokens (``<|im_end|>``) are found here rather than by the ``tokenizers``
 piece of text may become one depends on who wrote it: see :meth:`ModelTokenizer.encode_pieces`.
 """
 
+import functools
 import json
 import secrets
 import threading
@@ -113,6 +114,11 @@ class ModelTokenizer:
         if not specials:
             return self.encode_pieces([text])
         return self.with_bos(self.encode_pieces(self.markers.split(text)))
+
+    @functools.cached_property
+    def longest_token(self) -> int:
+        """Characters of the vocabulary's longest token: no text of that many is less than one token."""
+        return max(map(len, self._tokenizer.get_vocab(with_added_tokens=True)))
 
     def with_bos(self, ids: list[int]) -> list[int]:
         """The ids with the model's BOS in front, if it wants one and it isn't there."""

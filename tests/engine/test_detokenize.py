@@ -38,7 +38,8 @@ def test_random_tokens_give_in_steps_what_their_bytes_give_at_once(
         # Every beginning of the steps is what the tokens so far give, so that any split gives the same.
         assert "".join(steps[:cut]) == decode(letters, ids[:cut])
     rest = whole.decode("utf-8", "replace").removeprefix("".join(steps))
-    assert rest in ("", "\ufffd"), "only the cut character at the end is missing"
+    # Bytes that were still awaited may look like one cut character or like up to three broken ones.
+    assert len(rest) <= 3 and not rest.strip("\ufffd"), "only the cut character at the end is missing"
 
 
 @given(st.text(max_size=40))

@@ -11,7 +11,7 @@ from mashbox.engine.gguf_tokenizer import write_tokenizer
 from mashbox.engine.prompt import encode, render, render_text
 from mashbox.engine.request import Conversation
 from mashbox.engine.tokenizer import ModelTokenizer
-from mashbox.errors import InvalidRequest
+from mashbox.errors import InvalidRequest, PromptTooLong
 from tests.engine.vocabularies import byte_level, sentencepiece, tokenizer
 
 # Like the templates of today's models with tools and thinking: every place that a client's text can get to.
@@ -279,3 +279,17 @@ def test_the_starters_prompt_is_llama_servers(starter_gguf: Path, tmp_path: Path
     model = ModelTokenizer.load(tmp_path)
     conversation = Conversation(messages=[{"role": "user", "content": "Name three planets."}])
     assert encode(model, conversation).ids == expected
+
+
+def test_a_text_beyond_any_doubt_is_refused_without_reading_it_all(make: Make) -> None:
+    model = make("{% for m in messages %}{{ m.content }}{% endfor %}")
+    giant = "ab " * 2_000_000
+    for prompt in (giant, Conversation(messages=[{"role": "user", "content": giant}])):
+        with pytest.raises(PromptTooLong) as refusal:
+            encode(model, prompt, 100)
+        exact = len(model.encode_text(giant[:300_000], specials=False)) * 20
+        assert refusal.value.limit == 100 and 0.9 < refusal.value.tokens / exact < 1.1
+        with pytest.raises(PromptTooLong):
+            encode(model, prompt, 1)
+    # What may fit is counted to the token.
+    assert len(encode(model, "ab " * 1000, 100).ids) == len(model.encode_text("ab " * 1000, specials=False))
