@@ -26,7 +26,7 @@ def measure_ours(model: str, threads: int, kind: str) -> float:
 
     from mashbox.engine.wire import Start
     from mashbox.engine.worker.build import build_runner
-    from mashbox.engine.worker.scheduler import PIECE_ALONE
+    from mashbox.engine.worker.scheduler import pieces
     from mashbox.store import find
 
     local = find(model)
@@ -44,7 +44,9 @@ def measure_ours(model: str, threads: int, kind: str) -> float:
     )
     ids = torch.randint(100, 10_000, (4096,), generator=torch.Generator().manual_seed(1)).tolist()
     if kind.startswith("prefill"):
-        return _timed_prefill(runner, ids[: int(kind.removeprefix("prefill"))], PIECE_ALONE)
+        return _timed_prefill(
+            runner, ids[: int(kind.removeprefix("prefill"))], pieces(runner.weight_bytes)[0]
+        )
     for slot in range(rows):
         runner.prefill(slot, ids[:16], logits=False)
     slots = list(range(rows))

@@ -39,7 +39,7 @@ def plan_memory(
     dtype_bytes: int,
     *,
     weight_bytes: float | None = None,
-    chunk: int = 512,
+    chunk: int = 1024,
 ) -> MemoryPlan:
     """What serving a model takes.
 

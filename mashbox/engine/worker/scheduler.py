@@ -15,10 +15,24 @@ from mashbox.engine.worker.runner import Runner
 from mashbox.engine.worker.sampler import RowSampler, sample
 from mashbox.engine.worker.slots import Slots
 
-# Tokens of a prompt read in one step. Alone, long pieces make the best use of the machine; while other rows
-# stream, short ones keep the pause between their tokens small.
-PIECE_ALONE = 512
-PIECE_SHARED = 128
+PIECE_ALONE, PIECE_SHARED = 1024, 128
+"""Most tokens of a prompt read in one step: alone long pieces make the best use of the machine; while other
+rows stream, short ones keep the pause between their tokens small."""
+
+_PIECE_LEAST = 16
+_PIECE_WEIGHTS = 600_000_000
+"""Bytes of weights up to which a piece of PIECE_ALONE tokens takes about two seconds on two cores."""
+
+
+def pieces(weight_bytes: int) -> tuple[int, int]:
+    """The two sizes for a model: as much shorter as its weights are larger, so that a step stays short.
+
+    A function of the model only: sizes that followed the clock would round answers differently each time.
+    """
+    alone = PIECE_ALONE
+    while alone > _PIECE_LEAST and alone * weight_bytes > PIECE_ALONE * _PIECE_WEIGHTS:
+        alone //= 2
+    return alone, max(alone * PIECE_SHARED // PIECE_ALONE, _PIECE_LEAST)
 
 
 class Live:
@@ -73,6 +87,7 @@ class Scheduler:
         share: bool = False,
     ) -> None:
         self._runner = runner
+        self._pieces = pieces(runner.weight_bytes)
         self._guides = guides or Guides("")
         self._host = HostCache(0) if host is None else host
         self._slots = Slots(runner, self._host, share=share)
@@ -119,7 +134,8 @@ class Scheduler:
         # Rows that finish reading their prompt in this step decode from the next one on.
         rows = list(self._decoding)
         if self._reading:
-            self._read_piece(self._reading[0], PIECE_SHARED if rows else PIECE_ALONE)
+            alone, shared = self._pieces
+            self._read_piece(self._reading[0], shared if rows else alone)
         if rows:
             self._decode(rows)
         return self._collect()

@@ -149,14 +149,14 @@ def test_host_memory_grows_no_further_than_its_cap(model_type: str, prompts: int
     cap, draw, log = 24 * MIB, random.Random(8), Log()
     runner = ExactRunner(shared_model(model_type), slots=1, ctx=1024)
     # What torch allocates once, for pieces of these sizes, is not the cache's.
-    warm = Scheduler(runner)
-    for number in range(3):
+    warm = Scheduler(runner, host=HostCache(MIB))
+    for number in range(6):
         ask(warm, log, number, text(draw, 1000, 1000), 2)
     runner.reset(0)
     host = HostCache(cap)
     scheduler = Scheduler(runner, host=host)
     before = resident()
-    for number in range(3, 3 + prompts):
+    for number in range(6, 6 + prompts):
         scheduler.submit(submit(number, text(draw, 1000, 1000), 2))
         run(scheduler, log)
         check_books(host)

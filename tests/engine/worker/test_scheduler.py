@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mashbox.engine.request import Sampling
 from mashbox.engine.wire import Failed, Row, Stats, Submit, Tokens
-from mashbox.engine.worker.scheduler import PIECE_ALONE, PIECE_SHARED, Scheduler
+from mashbox.engine.worker.scheduler import PIECE_ALONE, PIECE_SHARED, Scheduler, pieces
 from tests.engine.worker.counting import CountingRunner
 
 
@@ -86,6 +86,12 @@ def test_long_prompts_are_read_in_pieces_between_decode_steps() -> None:
     if not log.finish(1):
         assert len(log.rows[1]) == before + 3
         assert runner.prefills == [1, PIECE_SHARED, PIECE_SHARED, PIECE_SHARED]
+
+
+def test_larger_models_are_read_in_shorter_pieces() -> None:
+    assert pieces(0) == pieces(540_000_000) == (PIECE_ALONE, PIECE_SHARED)
+    sizes = [pieces(gb * 10**9) for gb in (1, 2, 5, 15, 60)]
+    assert sizes == sorted(sizes, reverse=True) and sizes[-1] == (16, 16)
 
 
 def test_a_prompt_that_does_not_fit_is_refused_and_leaves_the_slots_alone() -> None:
