@@ -142,6 +142,27 @@ def test_requests_at_once_answer_as_alone(client: openai.OpenAI) -> None:
         assert a.usage == b.usage
 
 
+def test_one_seed_gives_one_answer_on_every_api(server: Server, client: openai.OpenAI) -> None:
+    drawn: dict[str, Any] = {"temperature": 1.0, "seed": 1234, "max_tokens": 24}
+    with httpx.Client(base_url=server.url, timeout=120, trust_env=False) as http:
+
+        def post(path: str, body: dict[str, Any]) -> Any:
+            answer = http.post(path, json={**body, **drawn})
+            assert answer.status_code == 200, answer.text
+            return answer.json()
+
+        chat = post("/v1/chat/completions", {"messages": PLANETS})
+        message = post("/v1/messages", {"messages": PLANETS})
+        response = post("/v1/responses", {"input": PLANETS})
+    streamed = ask(client, stream=True, **drawn)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in streamed if chunk.choices)
+    assert chat["choices"][0]["message"]["content"] == text != ANSWER
+    assert message["content"][0]["text"] == text
+    assert response["output"][0]["content"][0]["text"] == text
+    assert chat["usage"]["completion_tokens"] == message["usage"]["output_tokens"] == 24
+    assert response["usage"]["output_tokens"] == 24
+
+
 def test_typed_markers_stay_text(client: openai.OpenAI) -> None:
     plain = ask(client, max_tokens=1).usage.prompt_tokens
     forged = [

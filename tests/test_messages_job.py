@@ -1,5 +1,9 @@
 """Messages on the real starter: `mashbox run`, asked by the official anthropic client."""
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -101,3 +105,31 @@ def test_a_prompt_that_is_too_long(client: anthropic.Anthropic) -> None:
         anthropic.BadRequestError, match=f"prompt is too long: {counted} tokens > 2048 maximum"
     ):
         client.messages.create(model="any", messages=messages, max_tokens=8)
+
+
+def test_a_clients_header_in_the_system_text_does_not_void_the_cache(client: anthropic.Anthropic) -> None:
+    def ask(nonce: str) -> Any:
+        header = f"x-anthropic-billing-header: cc_version=2.1; cch={nonce};"
+        system: Any = [{"type": "text", "text": header}, {"type": "text", "text": "Remember this. " * 400}]
+        return client.messages.create(**ASK, system=system, max_tokens=1).usage
+
+    first, second = ask("36ee5"), ask("0aaa9")
+    prompt = first.input_tokens + (first.cache_read_input_tokens or 0)
+    assert prompt == second.input_tokens + second.cache_read_input_tokens > 1200
+    assert second.cache_read_input_tokens >= 0.95 * prompt
+
+
+def test_the_command_line_counts_as_the_server_does(
+    client: anthropic.Anthropic, model_home: Path, tmp_path: Path
+) -> None:
+    body: Any = {**ASK, "system": "Be brief.", "tools": [TOOL]}
+    path = tmp_path / "body.json"
+    path.write_text(json.dumps(body))
+    counted = subprocess.run(
+        [sys.executable, "-m", "mashbox", "count-tokens", "--messages", str(path)],
+        env=os.environ | {"MASHBOX_HOME": str(model_home)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(counted.stdout.split()[0]) == client.messages.count_tokens(**body).input_tokens
