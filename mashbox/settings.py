@@ -108,7 +108,10 @@ _SWITCH = {
 def _path(value: Any) -> Path:
     if not isinstance(value, str) or not value:
         raise ValueError(value)
-    return Path(value).expanduser()
+    try:
+        return Path(value).expanduser()
+    except RuntimeError as problem:  # "~somebody" whom the system doesn't know
+        raise ValueError(value) from problem
 
 
 def _names(value: Any) -> tuple[str, ...]:

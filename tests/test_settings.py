@@ -157,3 +157,8 @@ def test_the_documentation_has_a_row_for_every_setting() -> None:
         (row,) = [line for line in page.splitlines() if f"`{settings.variable(name)}` |" in line]
         cells = [cell.strip().strip("`") for cell in row.split("|")[1:5]]
         assert cells == [settings.flag(name), settings.variable(name), name, shown]
+
+
+def test_the_home_of_a_stranger_is_refused_with_its_source() -> None:
+    with pytest.raises(UsageError, match="--api-key-file"):
+        settings.load({"api_key_file": "~nobody-of-this-name/keys"})

@@ -231,6 +231,16 @@ def test_of_what_is_no_call_nothing_is_lost(name: str) -> None:
     check()
 
 
+def test_a_parameter_that_never_got_its_name_does_not_take_what_follows() -> None:
+    script = (
+        "<tool_call>\n<function=f>\n<parameter=<tool_call>\n<function=f>\n<parameter=x>\n1\n</parameter>\n"
+    )
+    script += "</function>\n</tool_call>"
+    first, (_, name, arguments) = parse(script, FORMATS["qwen-xml"])
+    assert first == ("text", "<tool_call>\n<function=f>\n<parameter=")
+    assert (name, arguments) == ("f", '{"x": 1}')
+
+
 def seconds_for(tokens: list[str], format: OutputFormat) -> float:
     """Processor seconds of the shortest of five runs, since the machine has other things to do."""
 

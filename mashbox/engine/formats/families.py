@@ -69,7 +69,7 @@ QWEN_XML = OutputFormat(
             "content": "xml-inline",
             "content_args": {
                 # One line end on either side is the format's, further white space is the value's.
-                "tag_pattern": r"<parameter=(?P<key>[^>\n]+)>\n?(?P<value>.*?)\n?</parameter>"
+                "tag_pattern": r"<parameter=(?P<key>[^<>\n]+)>\n?(?P<value>.*?)\n?</parameter>"
             },
             "transform": _BODY_IS_ARGUMENTS,
         },
