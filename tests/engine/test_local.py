@@ -173,6 +173,7 @@ def test_closing_the_events_cancels_the_request(tmp_path: Path) -> None:
     run(tmp_path, body, slots=1)
 
 
+@pytest.mark.slow
 def test_a_request_that_nobody_has_seen_runs_again_after_a_fault(tmp_path: Path) -> None:
     async def body(local: LocalEngine) -> None:
         request = Request(id="a", prompt="hello", max_tokens=4)
@@ -206,6 +207,7 @@ def test_a_fault_in_the_middle_of_an_answer_ends_it(tmp_path: Path) -> None:
     run(tmp_path, body)
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_held_runs_again_though_it_had_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +235,7 @@ def test_an_answer_that_is_held_runs_again_though_it_had_begun(
     run(tmp_path, body)
 
 
+@pytest.mark.slow
 def test_a_prompt_that_kills_the_worker_twice_is_given_up(tmp_path: Path) -> None:
     async def body(local: LocalEngine) -> None:
         deadly = EncodedPrompt(ids=[49])
@@ -245,6 +248,7 @@ def test_a_prompt_that_kills_the_worker_twice_is_given_up(tmp_path: Path) -> Non
     run(tmp_path, body, fault="die")
 
 
+@pytest.mark.slow
 def test_a_deadly_prompt_does_not_take_others_down(tmp_path: Path) -> None:
     async def body(local: LocalEngine) -> None:
         good = Request(id="b", prompt="hello", max_tokens=4)

@@ -93,6 +93,7 @@ def test_a_cancelled_request_ends_and_its_slot_serves_the_next() -> None:
     asyncio.run(go())
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_started_again() -> None:
     async def go() -> None:
         async with running() as w:
@@ -123,6 +124,7 @@ def test_a_refused_model_is_final_and_keeps_its_message() -> None:
     asyncio.run(go())
 
 
+@pytest.mark.slow
 def test_a_stopped_worker_is_noticed_while_it_has_requests() -> None:
     async def go() -> None:
         async with running(step_timeout=1.0) as w:
@@ -140,6 +142,7 @@ def test_a_stopped_worker_is_noticed_while_it_has_requests() -> None:
     asyncio.run(go())
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_while_loading_is_given_up() -> None:
     async def go() -> None:
         async with running("stillborn") as w:

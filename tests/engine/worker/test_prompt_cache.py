@@ -64,6 +64,7 @@ TYPES = ["llama", "gemma3_text", "qwen3_5_text", "lfm2", "mamba2", "granitemoehy
 SMALL, LARGE = 100_000, 4 * MIB
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model_type", "seed", "cap"),
     [*((t, 1, SMALL) for t in TYPES), *((t, 2, LARGE) for t in TYPES), ("mamba", 3, 3 * SMALL)],
@@ -143,6 +144,7 @@ def test_tenants_share_no_prompt_of_a_recurrent_model() -> None:
     assert all(tokens == answers[0][0] for tokens, _ in answers)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system tells no resident size")
 @pytest.mark.parametrize(("model_type", "prompts"), [("llama", 200), ("qwen3_5_text", 80)])
 def test_host_memory_grows_no_further_than_its_cap(model_type: str, prompts: int) -> None:
