@@ -76,7 +76,7 @@ class Engine(Protocol):
     ) -> AsyncIterator[Event]:
         """Events of one request; the caller holds a slot of the waiting line.
 
-        Closing the iterator cancels the request: its slot is free within one step. Raises EngineLoading
-        or WorkerFault.
+        While the worker is started again, it is waited for. Closing the iterator cancels the request: its
+        slot is free within one step. Raises EngineLoading (the engine has ended) or WorkerFault.
         """
         ...

@@ -171,6 +171,8 @@ class LocalEngine:
     async def generate(
         self, request: Request, prompt: EncodedPrompt, queue_ms: float = 0.0
     ) -> AsyncIterator[Event]:
+        # One that waited in the line while the worker died was accepted: it waits for the next worker.
+        await self._worker.wait_ready()
         reader = self._dialect.reader(request, prompt)
         answer = _Answer(reader, request, prompt, queue_ms)
         tried = self._one_try(request, prompt, answer)
