@@ -15,6 +15,7 @@ from mashbox.server import sse
 from mashbox.server.failure import Failure, Refused, failure_of, family_of
 from mashbox.server.keys import Keys
 from mashbox.server.origin import HostNames, same_origin
+from mashbox.server.patience import patient
 from mashbox.server.service import Service
 
 Headers = Mapping[str, list[str]]
@@ -97,6 +98,7 @@ class Boundary:
             if scope["method"] == "POST":
                 _check_type(headers)
                 _check_length(headers, self._service.settings.max_body_bytes)
+                receive = patient(receive, self._service.settings.read_timeout_s)
         except Refused as refused:
             family = family_of(scope["path"])
             failure = failure_of(refused, family)
@@ -162,6 +164,14 @@ def _check_type(headers: Headers) -> None:
             else "The request has no content type.",
             remedy="Send Content-Type: application/json.",
         )
+    for coding in headers.get("content-encoding", ()):
+        if coding.strip().lower() not in ("", "identity"):
+            raise Refused(
+                415,
+                f"Bodies with Content-Encoding {coding!r} are not read.",
+                remedy="Send the body as it is.",
+                headers=(("accept-encoding", "identity"),),
+            )
 
 
 def _check_length(headers: Headers, limit: int) -> None:

@@ -13,6 +13,7 @@ import uvicorn
 from litestar import Litestar
 
 from mashbox.errors import UsageError
+from mashbox.paths import key_file
 from mashbox.server.app import service_of
 from mashbox.server.connection import BUFFER_BYTES, connection_class
 from mashbox.server.service import Service
@@ -26,12 +27,11 @@ OnListening = Callable[[str], Coroutine[Any, Any, None]]
 
 def check_exposure(settings: ServerSettings, *, keys: bool | None = None) -> None:
     """Raise UsageError when others could reach a server that asks for no key."""
-    if is_loopback(settings.host) or (bool(settings.api_keys) if keys is None else keys):
+    if is_loopback(settings.host) or (settings.keyed if keys is None else keys):
         return
     raise UsageError(
         f"--host {settings.host} can be reached from other machines, and no API key is set.",
-        "Make one with `export MASHBOX_API_KEY=$(openssl rand -hex 32)`, or name a file that holds one as "
-        "--api-key-file.",
+        f"Make one with `mashbox keys add`, then add --api-key-file {key_file()}, or set MASHBOX_API_KEY.",
     )
 
 
@@ -132,7 +132,7 @@ def build_server(
     """A server ready to ``run(sockets=[sock])``."""
     config = uvicorn.Config(
         app,
-        http=connection_class(settings.stalled_reader_s),
+        http=connection_class(settings.stalled_reader_s, settings.read_timeout_s),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -157,7 +157,7 @@ def serve(
 
     ``on_listening`` runs beside the server with its URL, from when the port takes connections; an error
     it raises (the model could not be loaded) ends the server and is raised here. ``keys`` tells whether
-    keys are checked when they are not the settings' plain ones. Raises UsageError: port taken, address
+    keys are checked when they are not the settings' own. Raises UsageError: port taken, address
     not of this machine, reachable by others without a key.
     """
     check_exposure(settings, keys=keys)

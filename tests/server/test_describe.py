@@ -51,7 +51,7 @@ ADDED = [
     r"/security/.*",
     r"/components/(securitySchemes|responses)/.*",
     r"/paths/[^/]+/\w+/security.*",
-    r"/paths/[^/]+/\w+/responses/(401|403|405|413|415)/\$ref",
+    r"/paths/[^/]+/\w+/responses/(401|403|405|408|413|415)/\$ref",
     r"/paths/[^/]+/\w+/responses/(429|503|529)/headers/Retry-After/.*",
     r"/paths/~1v1~1messages~1count_tokens/post/responses/500/.*",
     r"/paths/~1/get/responses/200/content/text~1html/.*",
