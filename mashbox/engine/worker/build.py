@@ -7,6 +7,7 @@ import torch
 
 from mashbox.engine.wire import Start
 from mashbox.engine.worker.exact import ExactRunner
+from mashbox.engine.worker.experts import routed_experts
 from mashbox.engine.worker.load.gguf import load_gguf
 from mashbox.engine.worker.load.safetensors import load_safetensors
 from mashbox.engine.worker.runner import Built, Progress, Runner
@@ -28,7 +29,7 @@ def build_runner(start: Start, progress: Progress) -> tuple[Runner, Built]:
     runner = ExactRunner(loaded, slots=start.slots, ctx=start.ctx)
     progress("warming up", 0, 0)
     _warm_up(runner)
-    return runner, Built("exact", loaded.architecture)
+    return runner, Built("exact", loaded.architecture, routed_experts(loaded.module))
 
 
 def _warm_up(runner: Runner) -> None:

@@ -107,6 +107,7 @@ def _serve(start: Start, inbox: "queue.SimpleQueue[Down]", send: Send, build: Bu
             weight_bytes=runner.weight_bytes,
             kv_bytes=runner.kv_bytes,
             vocab_size=runner.vocab_size,
+            routed_experts=built.routed_experts,
         )
     )
     last_sent = time.monotonic()

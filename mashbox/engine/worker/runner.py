@@ -14,10 +14,11 @@ Progress = Callable[[str, int, int], None]
 
 
 class Built(NamedTuple):
-    """Which engine was chosen for which architecture."""
+    """Which engine was chosen for which architecture, and how its experts run (None: it has none)."""
 
     engine: str
     architecture: str
+    routed_experts: dict[str, Any] | None = None
 
 
 class Runner(Protocol):
