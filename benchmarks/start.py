@@ -8,32 +8,15 @@ Resident memory is read after one answered request, from each process.
 
 import argparse
 import json
-import socket
 import statistics
-import subprocess
-import sys
 import time
-import urllib.error
 import urllib.request
 from pathlib import Path
 
 import psutil
+from servers import free_port, mashbox_command, peer_command, serving, url_of
 
 CTX, SLOTS = 2048, 4
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
-def is_ready(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/health", timeout=1) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, TimeoutError, ConnectionError):
-        return False
 
 
 def ask(url: str) -> None:
@@ -48,18 +31,12 @@ def ask(url: str) -> None:
 
 def measure(command: list[str], port: int) -> tuple[float, list[float]]:
     """Seconds to ready, and resident MB of the process and then of its children."""
-    url = f"http://127.0.0.1:{port}"
     began = time.monotonic()
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        while not is_ready(url):
-            assert process.poll() is None, f"{command[0]} ended"
-            time.sleep(0.01)
+    with serving(command, port) as process:
         seconds = time.monotonic() - began
-        ask(url)
+        ask(url_of(port))
         root = psutil.Process(process.pid)
         memory = [p.memory_info().rss / 1e6 for p in [root, *root.children(recursive=True)]]
-        process.terminate()
-        process.wait()
     return seconds, memory
 
 
@@ -75,13 +52,11 @@ def main() -> None:
     results: dict[str, list[tuple[float, list[float]]]] = {}
     for _ in range(options.runs):
         port = free_port()
-        shape = ["--ctx", str(CTX), "--slots", str(SLOTS), "--port", str(port)]
-        command = [sys.executable, "-m", "mashbox", "run", options.model, *shape]
+        command = mashbox_command(options.model, port, CTX, SLOTS)
         results.setdefault("mashbox run", []).append(measure(command, port))
         if options.peer:
             port = free_port()
-            shape = ["-c", str(CTX * SLOTS), "-np", str(SLOTS), "--port", str(port)]
-            command = [str(options.peer / "llama-server"), "-m", weights, *shape]
+            command = peer_command(options.peer, weights, port, CTX, SLOTS)
             results.setdefault("llama-server", []).append(measure(command, port))
     print("| server | seconds to ready | resident MB |")
     print("|---|---|---|")

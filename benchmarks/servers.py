@@ -1,0 +1,65 @@
+"""What the scripts that measure servers share: both servers' commands, and starting and ending one."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+END_SECONDS = 60
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def url_of(port: int) -> str:
+    return f"http://127.0.0.1:{port}"
+
+
+def mashbox_command(model: str, port: int, ctx: int, slots: int) -> list[str]:
+    """``mashbox run`` with ``ctx`` tokens for each of ``slots``."""
+    shape = ["--ctx", str(ctx), "--slots", str(slots), "--port", str(port)]
+    return [sys.executable, "-m", "mashbox", "run", model, *shape]
+
+
+def peer_command(folder: Path, weights: str, port: int, ctx: int, slots: int) -> list[str]:
+    """llama-server on the same shape; its ``-c`` is the sum over all slots."""
+    shape = ["-c", str(ctx * slots), "-np", str(slots), "--port", str(port)]
+    return [str(folder / "llama-server"), "-m", weights, *shape]
+
+
+def is_ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=1) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, TimeoutError, ConnectionError):
+        return False
+
+
+@contextmanager
+def serving(
+    command: list[str], port: int, env: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The process of a server that is ready; it is ended behind the block. ``env`` adds to ours."""
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=quiet, stderr=quiet, env={**os.environ, **(env or {})}) as process:
+        try:
+            while not is_ready(url_of(port)):
+                if process.poll() is not None:
+                    raise SystemExit(f"It ended before it was ready: {' '.join(command)}")
+                time.sleep(0.01)
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
