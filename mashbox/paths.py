@@ -29,6 +29,11 @@ def config_dir() -> Path:
     return _folder("config", platformdirs.user_config_dir("mashbox", appauthor=False))
 
 
+def key_file() -> Path:
+    """Where ``mashbox keys`` keeps the keys unless told otherwise."""
+    return config_dir() / "keys"
+
+
 def state_dir() -> Path:
     """History of the terminal chat, certification records."""
     return _folder("state", platformdirs.user_state_dir("mashbox", appauthor=False))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import mashbox
-from mashbox.cli import chat, console, count_tokens, pull, run
+from mashbox.cli import chat, console, count_tokens, keys, pull, run
 from mashbox.cli.frame import CommandLine
 
 app = typer.Typer(
@@ -47,6 +47,7 @@ app.command(epilog=pull.EPILOG)(pull.pull)
 app.command(epilog=run.EPILOG)(run.run)
 app.command(epilog=chat.EPILOG)(chat.chat)
 app.command("count-tokens", epilog=count_tokens.EPILOG)(count_tokens.count_tokens)
+app.add_typer(keys.app, name="keys", epilog=keys.EPILOG)
 
 
 def main() -> None:

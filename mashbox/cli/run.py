@@ -14,6 +14,8 @@ from mashbox.errors import UsageError
 from mashbox.settings import RULES, Settings
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mashbox.facts import ModelFacts
     from mashbox.memory import MemoryPlan
     from mashbox.server.settings import ServerSettings
@@ -105,30 +107,35 @@ def server_settings(chosen: Settings) -> "ServerSettings":
         host=chosen.host,
         port=chosen.port,
         allow_hosts=chosen.allow_host,
-        api_keys=keys(chosen),
+        api_keys=own_key(),
+        key_file=checked_key_file(chosen.api_key_file),
         ui=chosen.ui,
         max_body_mib=chosen.max_body_mib,
         drain_s=float(chosen.drain),
     )
 
 
-def keys(chosen: Settings) -> tuple[str, ...]:
-    """The keys of the key file (one a line) and of MASHBOX_API_KEY."""
-    found = [os.environ["MASHBOX_API_KEY"]] if os.environ.get("MASHBOX_API_KEY") else []
-    if chosen.api_key_file is not None:
-        try:
-            lines = chosen.api_key_file.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as problem:
-            raise UsageError(f"The key file {chosen.api_key_file} can't be read: {problem}.") from None
-        words = [line.split() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-        if not words:
-            raise UsageError(f"The key file {chosen.api_key_file} holds no key.", "Write one key a line.")
-        if any(len(parts) > 1 for parts in words):
+def own_key() -> tuple[str, ...]:
+    """The key of MASHBOX_API_KEY, if it is set. Raises UsageError for one that no client could send."""
+    from mashbox.server.keyfile import check_key
+
+    key = os.environ.get("MASHBOX_API_KEY", "")
+    if key:
+        check_key(key, "MASHBOX_API_KEY")
+    return (key,) if key else ()
+
+
+def checked_key_file(path: "Path | None") -> "Path | None":
+    """A key file that can be served from. Raises UsageError: missing, damaged, without a key."""
+    if path is not None:
+        from mashbox.server import keyfile
+
+        lines, _ = keyfile.load(path, console.warn)
+        if not keyfile.entries_of(lines):
             raise UsageError(
-                f"The key file {chosen.api_key_file} has a line of several words.", "Write one key a line."
+                f"The key file {path} holds no key.", f"Make one: mashbox keys add --file {path}"
             )
-        found += [parts[0] for parts in words]
-    return tuple(found)
+    return path
 
 
 def prepare(chosen: Settings) -> "tuple[LocalModel, ModelFacts, MemoryPlan, int]":

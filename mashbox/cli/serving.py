@@ -50,7 +50,7 @@ def serve_model(
         try:
             await until_ready(engine)
             console.note(f"Ready after {time.monotonic() - began:.1f} s: {url}")
-            for line in recipes.lines(url, model.id, ctx=plan.ctx, keyed=bool(server.api_keys)):
+            for line in recipes.lines(url, model.id, ctx=plan.ctx, keyed=server.keyed):
                 console.note(line)
             console.note("Ctrl-C ends the server.")
             await watch(engine, files)

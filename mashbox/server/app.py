@@ -13,7 +13,7 @@ from mashbox.server import status
 from mashbox.server.boundary import Boundary, Routes, too_large
 from mashbox.server.describe import openapi
 from mashbox.server.failure import failure_of, family_of
-from mashbox.server.keys import Keys, PlainKeys
+from mashbox.server.keys import Keys, keys_of
 from mashbox.server.metrics import metrics
 from mashbox.server.origin import HostNames
 from mashbox.server.protocols.chat import create_chat_completion
@@ -25,7 +25,7 @@ from mashbox.server.settings import ServerSettings
 
 
 def create_app(engine: Engine, settings: ServerSettings, keys: Keys | None = None) -> Litestar:
-    """The server of one engine. ``keys`` default to the settings' plain ones; none at all: no key is checked.
+    """The server of one engine. ``keys`` default to the settings' own; none at all: no key is checked.
 
     The engine is started and stopped with the application; routes answer 503 until it is ready.
     """
@@ -63,8 +63,8 @@ def create_app(engine: Engine, settings: ServerSettings, keys: Keys | None = Non
         openapi_config=None,
         logging_config=None,
     )
-    if keys is None and settings.api_keys:
-        keys = PlainKeys(settings.api_keys)
+    if keys is None:
+        keys = keys_of(settings)
     hosts = HostNames(settings.host, settings.allow_hosts)
     app.asgi_handler = Boundary(app.asgi_handler, service, Routes(app), hosts, keys)
     return app

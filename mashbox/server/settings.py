@@ -9,8 +9,8 @@ import msgspec
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the server listens, whom it answers and how long it waits.
 
-    ``allow_hosts`` are further names that a ``Host`` header may carry. Without ``api_keys`` and
-    ``key_file`` no key is checked. ``waiting_per_tenant`` and ``waiting_in_all`` bound the waiting line. Seconds:
+    ``allow_hosts`` are further names that a ``Host`` header may carry. Without ``api_keys`` and ``key_file``
+    no key is checked. ``waiting_per_tenant`` and ``waiting_in_all`` bound the waiting line. Seconds:
     ``drain_s`` is what running requests get at shutdown, ``keep_alive_s`` the longest silence of a
     stream, ``stalled_reader_s`` how long a client may take none of the bytes that wait for it,
     ``read_timeout_s`` how long it may take over a request's headers, and between two pieces of its body.

@@ -17,11 +17,9 @@ import pytest
 from typer.testing import CliRunner
 
 from mashbox import facts, memory, pull
-from mashbox.cli import recipes, run, serving
+from mashbox.cli import recipes, serving
 from mashbox.cli.client import Client
 from mashbox.cli.main import app
-from mashbox.errors import UsageError
-from mashbox.settings import Settings
 from mashbox.store import LocalModel
 from tests.test_capacity import facts as some_facts
 
@@ -92,6 +90,7 @@ def test_flags_reach_the_server(served: list[tuple[Any, ...]], monkeypatch: pyte
 def test_other_addresses_need_a_key() -> None:
     line = refused("--host", "0.0.0.0")
     assert "no API key is set" in line
+    assert "mashbox keys add" in line
     assert "MASHBOX_API_KEY" in line
 
 
@@ -137,24 +136,35 @@ def test_what_has_no_effect_is_told(served: list[tuple[Any, ...]]) -> None:
     assert "warning: --log-json has no effect in this version.\n" in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("# mine\nabc\n\n  def  \n", ("abc", "def")),
+def test_a_key_file_is_checked_before_anything_is_pulled(served: list[tuple[Any, ...]], home: Path) -> None:
+    path = home / "keys"
+    path.touch(mode=0o600)
+    for text, told in (
         ("", "holds no key"),
         ("# x\n", "holds no key"),
-        ("a b", "several"),
-    ],
-)
-def test_key_files(tmp_path: Path, text: str, expected: tuple[str, ...] | str) -> None:
-    path = tmp_path / "keys"
-    path.write_text(text)
-    chosen = Settings(api_key_file=path)
-    if isinstance(expected, tuple):
-        assert run.keys(chosen) == expected
-        return
-    with pytest.raises(UsageError, match=expected):
-        run.keys(chosen)
+        ("a\nb c d", "keys line 2 has several"),
+    ):
+        path.write_text(text)
+        assert told in refused("--port", "0", "--api-key-file", str(path))
+    assert served == []
+
+
+def test_a_key_file_reaches_the_server(served: list[tuple[Any, ...]], home: Path) -> None:
+    path = home / "keys"
+    path.write_text("abc alice\n")
+    path.chmod(0o644)
+    result = runner.invoke(app, ["run", "--port", "0", "--host", "0.0.0.0", "--api-key-file", str(path)])
+    assert result.exit_code == 0, result.stderr
+    server = served[1][2]
+    assert (server.key_file, server.api_keys, server.keyed) == (path, (), True)
+    assert "warning: Others could read the key file" in result.stderr
+
+
+def test_a_key_that_no_header_can_carry_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASHBOX_API_KEY", "two words")
+    line = refused("--port", "0")
+    assert line.startswith("MASHBOX_API_KEY: a key is made of printable ASCII")
+    assert "two words" not in line
 
 
 def test_a_missing_key_file_is_named() -> None:

@@ -149,10 +149,11 @@ def test_an_address_of_another_machine_is_a_wrong_use() -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "box.lan"])
 def test_reachable_without_a_key_refuses_to_start(host: str) -> None:
-    with pytest.raises(UsageError, match="export MASHBOX_API_KEY=") as refused:
+    with pytest.raises(UsageError, match=r"mashbox keys add.*--api-key-file.*MASHBOX_API_KEY") as refused:
         check_exposure(ServerSettings(host=host))
     assert refused.value.exit_code == 2
     check_exposure(ServerSettings(host=host, api_keys=("k",)))
+    check_exposure(ServerSettings(host=host, key_file=Path("keys")))
     check_exposure(ServerSettings(host=host), keys=True)
 
 
