@@ -43,9 +43,10 @@ from mashbox.store import LocalModel, find
 TURNS, LONG_TURNS = 15, 30
 LONG_FROM = 8_000
 SYSTEM_TOKENS = 1_500
-GROWTH = (100, 300)
+# Lines are whole: with one more or less, each turn adds 100 to 300 tokens.
+GROWTH = (110, 290)
 # What a turn has besides its lines: the markers of two messages, their first lines, half a line too many.
-FRAME = 58
+FRAME = 54
 TURN_SECONDS = 1_800
 WARM_UP = [{"role": "user", "content": "Say hello."}]
 
