@@ -43,11 +43,11 @@ FACTS = ModelFacts(
 TEMPLATE = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}assistant:"
 
 
-@asynccontextmanager
-async def engine(folder: Path, fault: str = "", slots: int = 2) -> AsyncIterator[LocalEngine]:
+def letters_model(folder: Path) -> LocalModel:
+    """A model without weights whose tokenizer is written to ``folder``."""
     Letters().save(folder)
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
-    model = LocalModel(
+    return LocalModel(
         id="letters",
         format="gguf",
         weights=folder / "x.gguf",
@@ -56,7 +56,11 @@ async def engine(folder: Path, fault: str = "", slots: int = 2) -> AsyncIterator
         spec=None,
         source="-",
     )
-    local = LocalEngine(model, FACTS, EngineSettings(ctx=64, slots=slots), command(fault))
+
+
+@asynccontextmanager
+async def engine(folder: Path, fault: str = "", slots: int = 2) -> AsyncIterator[LocalEngine]:
+    local = LocalEngine(letters_model(folder), FACTS, EngineSettings(ctx=64, slots=slots), command(fault))
     await local.start()
     try:
         await asyncio.wait_for(local.wait_ready(), 60)

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from mashbox.engine.request import Request
+from mashbox.engine.request import Conversation
+from mashbox.engine.stops import StopFinder
 from tests.server.live import Live, eventually, live
 from tests.server.schema import check_response
 from tests.server.scripted import CARD, Hold, ScriptedEngine
@@ -184,26 +185,36 @@ def test_a_flood_of_headers_is_refused() -> None:
             assert client.get("/health").status_code == 200
 
 
-def test_huge_lists_of_tools_and_stops_are_answered_in_time() -> None:
+def test_a_huge_list_of_tools_is_read_in_time() -> None:
     tool = {
         "description": "d" * 50,
         "parameters": {"type": "object", "properties": {"a": {"type": "string"}}},
     }
     tools = [{"type": "function", "function": {"name": f"tool_{i}", **tool}} for i in range(5_000)]
-    seen: list[Request] = []
-
-    def script(request: Request) -> list[str]:
-        seen.append(request)
-        return ["word "] * 100
-
-    with live(ScriptedEngine(script)) as server, server.client() as client:
+    engine = ScriptedEngine()
+    with live(engine) as server, server.client() as client:
         started = time.monotonic()
-        for fields in ({"tools": tools}, {"stop": [f"never {i}" for i in range(100_000)]}):
-            answer = client.post(CHAT, json={**ASK, **fields})
-            assert answer.status_code == 200, answer.text
-            assert client.get("/health").status_code == 200
-        assert time.monotonic() - started < 15
-    assert len(seen[1].stop) == 100_000
+        assert client.post(CHAT, json={**ASK, "tools": tools}).status_code == 200
+        assert time.monotonic() - started < 10
+    prompt = engine.requests[0].prompt
+    assert isinstance(prompt, Conversation) and len(prompt.tools) == 5_000
+
+
+@pytest.mark.parametrize(
+    "stops", [["x"] * 257, ["x" * 16_385], ["x" * 100] * 164], ids=["many", "long", "both"]
+)
+def test_a_huge_list_of_stops_is_refused_and_the_largest_is_no_burden(stops: list[str]) -> None:
+    """Every letter of every answer is held against each of them, on the loop that serves all."""
+    with live(ScriptedEngine()) as server, server.client() as client:
+        for path, field in ((CHAT, "stop"), (MESSAGES, "stop_sequences")):
+            refused = client.post(path, json={**ASK, "max_tokens": 9, field: stops})
+            assert refused.status_code == 400
+            assert field in refused.json()["error"]["message"]
+        most = [f"{index:064}" for index in range(1, 257)]
+        assert client.post(CHAT, json={**ASK, "stop": most}).status_code == 200
+    finder, started = StopFinder(most), time.monotonic()
+    assert finder.push("0" * 1000) and finder.matched is None
+    assert time.monotonic() - started < 2
 
 
 # --- form ------------------------------------------------------------------------------------------

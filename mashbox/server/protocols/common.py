@@ -76,6 +76,11 @@ def sampling_of(fields: SharedFields, seed: int) -> Sampling:
     )
 
 
+MOST_STOPS = 256
+MOST_STOP_CHARACTERS = 16_384
+"""Each letter of an answer is held against every stop text, beside all other answers: so there is an end."""
+
+
 def limit_of(fields: SharedFields) -> int | None:
     """Most new tokens: the newer name wins. None: up to the end of the context."""
     return fields.max_tokens if fields.max_completion_tokens is None else fields.max_completion_tokens
@@ -89,6 +94,10 @@ def stops_of(fields: SharedFields) -> tuple[str, ...]:
     stops = [given] if isinstance(given, str) else given or []
     if "" in stops:
         raise invalid(name, "must not hold an empty string.")
+    if len(stops) > MOST_STOPS:
+        raise invalid(name, f"holds {len(stops):,} texts, and at most {MOST_STOPS} are looked for.")
+    if sum(map(len, stops)) > MOST_STOP_CHARACTERS:
+        raise invalid(name, f"is longer than {MOST_STOP_CHARACTERS:,} characters in all.")
     return tuple(stops)
 
 
