@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import mashbox
-from mashbox.cli import chat, console, count_tokens, keys, pull, run
+from mashbox.cli import bench, chat, console, count_tokens, keys, pull, run
 from mashbox.cli.frame import CommandLine
 
 app = typer.Typer(
@@ -46,6 +46,7 @@ def root(
 app.command(epilog=pull.EPILOG)(pull.pull)
 app.command(epilog=run.EPILOG)(run.run)
 app.command(epilog=chat.EPILOG)(chat.chat)
+app.command(epilog=bench.EPILOG)(bench.bench)
 app.command("count-tokens", epilog=count_tokens.EPILOG)(count_tokens.count_tokens)
 app.add_typer(keys.app, name="keys", epilog=keys.EPILOG)
 

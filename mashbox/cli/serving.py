@@ -16,6 +16,21 @@ from mashbox.settings import Settings
 from mashbox.store import LocalModel
 
 
+def engine_settings(chosen: Settings, plan: MemoryPlan, cache_ram: int) -> EngineSettings:
+    """How the model is run: what was chosen, with what the memory plan settled; ``cache_ram`` is in MiB."""
+    return EngineSettings(
+        ctx=plan.ctx,
+        slots=plan.slots,
+        engine=chosen.engine,
+        weights=chosen.weights,
+        device="cpu",
+        threads=chosen.threads or 0,
+        step_timeout=float(chosen.step_timeout),
+        cache_ram_mib=cache_ram,
+        share_cache=chosen.share_cache,
+    )
+
+
 def serve_model(
     chosen: Settings,
     server: ServerSettings,
@@ -31,17 +46,7 @@ def serve_model(
     engine = LocalEngine(
         model,
         facts,
-        EngineSettings(
-            ctx=plan.ctx,
-            slots=plan.slots,
-            engine=chosen.engine,
-            weights=chosen.weights,
-            device="cpu",
-            threads=chosen.threads or 0,
-            step_timeout=float(chosen.step_timeout),
-            cache_ram_mib=cache_ram,
-            share_cache=chosen.share_cache,
-        ),
+        engine_settings(chosen, plan, cache_ram),
     )
     files = Files([file.path for file in model.files])
     began = time.monotonic()

@@ -44,6 +44,7 @@ class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
     cache_namespace: str | None = None
     deployment_id: str | None = None
     component_set_sha: str | None = None
+    certified: bool = False
     routed_experts: dict[str, Any] | None = None
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import platform
 from collections.abc import Iterable
+from importlib.metadata import version
 from pathlib import Path
 
 from mashbox import __version__
@@ -19,10 +20,11 @@ def component_set_sha(model: LocalModel) -> str | None:
 
 
 def deployment_id(component_set: str | None, settings: Iterable[object]) -> str | None:
-    """Over the components, mashbox's version, the engine's settings and the device."""
+    """Over the components, the versions of what computes, the engine's settings and the device."""
     if component_set is None:
         return None
-    return _name([component_set, __version__, platform.machine(), *map(repr, settings)])
+    libraries = [version(name) for name in ("torch", "transformers")]
+    return _name([component_set, __version__, *libraries, platform.machine(), *map(repr, settings)])
 
 
 def cache_namespace(component_set: str | None, engine: str, weights: str) -> str | None:

@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from mashbox.engine import certificates
 from mashbox.engine.dialect import AnswerReader, Dialect, Output, joined
 from mashbox.engine.engine import EngineStatus, ModelCard
 from mashbox.engine.events import Event, Finished, FinishReason, Timings, Usage
@@ -36,6 +37,28 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     step_timeout: float = 60.0
     cache_ram_mib: int = 0
     share_cache: bool = False
+
+    @property
+    def deployment(self) -> list[object]:
+        """What results depend on. Not the prompt cache: states come back from it to the bit."""
+        return [self.ctx, self.slots, self.engine, self.weights, self.device, self.threads]
+
+
+def start_message(model: LocalModel, settings: EngineSettings) -> Start:
+    """What a worker is told to serve ``model`` so."""
+    return Start(
+        model=str(model.weights),
+        format=model.format,
+        tokenizer=str(model.tokenizer),
+        ctx=settings.ctx,
+        slots=settings.slots,
+        engine=settings.engine,
+        weights=settings.weights,
+        device=settings.device,
+        threads=settings.threads,
+        cache_bytes=settings.cache_ram_mib << 20,
+        share_cache=settings.share_cache,
+    )
 
 
 class _Stream:
@@ -81,25 +104,15 @@ class LocalEngine:
         self._settings = settings
         self._model = model
         self._components = component_set_sha(model)
+        self._deployment = deployment_id(self._components, settings.deployment)
+        self._certified = certificates.certified(self._deployment)
         self._end_ids = sorted(self._dialect.end_ids)
         self._streams: dict[int, _Stream] = {}
         self._numbers = itertools.count(1)
         # Two threads: a long prompt must not hold up a short one, and rendering is not worth more cores.
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="encode")
         self._worker = Supervisor(
-            Start(
-                model=str(model.weights),
-                format=model.format,
-                tokenizer=str(model.tokenizer),
-                ctx=settings.ctx,
-                slots=settings.slots,
-                engine=settings.engine,
-                weights=settings.weights,
-                device=settings.device,
-                threads=settings.threads,
-                cache_bytes=settings.cache_ram_mib << 20,
-                share_cache=settings.share_cache,
-            ),
+            start_message(model, settings),
             self._receive,
             self._worker_died,
             worker,
@@ -142,7 +155,8 @@ class LocalEngine:
             host_cache_evictions=self._worker.stats.host_cache_evictions,
             snapshot_bytes=self._worker.stats.snapshot_bytes,
             component_set_sha=self._components,
-            deployment_id=deployment_id(self._components, msgspec.structs.astuple(self._settings)),
+            deployment_id=self._deployment,
+            certified=self._certified,
             cache_namespace=cache_namespace(self._components, ready.engine, self._settings.weights)
             if ready
             else None,

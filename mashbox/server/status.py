@@ -47,6 +47,7 @@ def health_of(service: Service) -> Health:
         cache_namespace=status.cache_namespace,
         deployment_id=status.deployment_id,
         component_set_sha=status.component_set_sha,
+        certification="certified" if status.certified else "not_certified",
         compiles_after_ready=status.compiles_after_ready,
         routed_experts=status.routed_experts,
         worker_pid=msgspec.UNSET if status.worker_pid is None else status.worker_pid,

@@ -40,6 +40,12 @@ def test_health_is_503_while_loading_and_200_when_ready(path: str) -> None:
     }
 
 
+def test_a_certified_engine_says_so() -> None:
+    engine = ScriptedEngine(status=EngineStatus(state="ok", certified=True))
+    with live(engine) as server, server.client() as client:
+        assert client.get("/health").json()["certification"] == "certified"
+
+
 def test_head_answers_on_any_path_without_a_body() -> None:
     engine = ScriptedEngine(status=LOADING)
     paths = ["/", "/v1/health", "/v1/messages", "/api/hello", "//x"]
