@@ -8,21 +8,21 @@ import torch
 from mashbox.engine.wire import Start
 from mashbox.engine.worker.exact import ExactRunner
 from mashbox.engine.worker.experts import routed_experts
+from mashbox.engine.worker.fast import FastRunner
 from mashbox.engine.worker.load.gguf import load_gguf
+from mashbox.engine.worker.load.packed import load_packed, refusal, rotary_tables
 from mashbox.engine.worker.load.safetensors import load_safetensors
 from mashbox.engine.worker.runner import Built, Progress, Runner
-from mashbox.errors import UsageError
 
 DTYPES = {"auto": torch.float32, "f32": torch.float32, "bf16": torch.bfloat16}
 
 
 def build_runner(start: Start, progress: Progress) -> tuple[Runner, Built]:
     """Load the weights and read one token, so that the first request pays for nothing."""
+    threads = start.threads or len(os.sched_getaffinity(0))
+    torch.set_num_threads(threads)
     if start.engine == "fast":
-        raise UsageError(
-            "The fast engine does not run this model.", "Use --engine exact, or leave the choice to auto."
-        )
-    torch.set_num_threads(start.threads or len(os.sched_getaffinity(0)))
+        return _build_fast(start, progress, threads)
     load = load_gguf if start.format == "gguf" else load_safetensors
     loaded = load(Path(start.model), DTYPES[start.weights], progress)
     progress("making the slots", 0, 0)
@@ -30,6 +30,18 @@ def build_runner(start: Start, progress: Progress) -> tuple[Runner, Built]:
     progress("warming up", 0, 0)
     _warm_up(runner)
     return runner, Built("exact", loaded.architecture, routed_experts(loaded.module))
+
+
+def _build_fast(start: Start, progress: Progress, threads: int) -> tuple[Runner, Built]:
+    if start.format != "gguf" or start.weights != "auto":
+        raise refusal("it reads the packed weights of a GGUF file, with --weights auto, only")
+    decoder, config, architecture = load_packed(Path(start.model), progress)
+    progress("making the slots", 0, 0)
+    cosine, sine = rotary_tables(config, start.ctx)
+    runner = FastRunner(decoder, cosine, sine, slots=start.slots, threads=threads)
+    progress("warming up", 0, 0)
+    _warm_up(runner)
+    return runner, Built("fast", architecture)
 
 
 def _warm_up(runner: Runner) -> None:

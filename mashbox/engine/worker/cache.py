@@ -154,6 +154,18 @@ class SlotCache(Cache):  # type: ignore[misc]
 
     # What the runner calls.
 
+    def allocate(self, layers: int, heads: int, dim: int, dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
+        """Make the pools of a runner that writes them itself: keys and values of each layer.
+
+        They are [slots, heads, ctx, dim].
+        """
+        like = torch.empty(1, heads, 1, dim, dtype=dtype)
+        for layer in range(layers):
+            self._keys[layer] = self._pool_of_tokens(like)
+            self._values[layer] = self._pool_of_tokens(like)
+        self._lay_out()
+        return list(zip(self._keys.values(), self._values.values(), strict=True))
+
     def begin(self, step: Step) -> None:
         self._step = step
         self._gathered.clear()

@@ -17,16 +17,17 @@ from torch import Tensor
 
 from mashbox.engine.worker import architectures
 from mashbox.engine.worker.attention import SLOT_ATTENTION, Step, running
-from mashbox.engine.worker.cache import SlotCache, SlotState, Snapshot
+from mashbox.engine.worker.cache import SlotCache
 from mashbox.engine.worker.load.model import LoadedModel
 from mashbox.engine.worker.rope import fix_frequencies
 from mashbox.engine.worker.selfcheck import check_against_plain
+from mashbox.engine.worker.slot_runner import SlotRunner
 from mashbox.errors import UnsupportedModel
 
 _log = logging.getLogger(__name__)
 
 
-class ExactRunner:
+class ExactRunner(SlotRunner):
     """A :class:`~mashbox.engine.worker.runner.Runner` over a module of transformers.
 
     Keys and values are kept in the module's dtype. One token is read at construction, so that all memory is
@@ -55,26 +56,10 @@ class ExactRunner:
         self._try_out(loaded)
         self.kv_bytes = self._cache.nbytes
 
-    @property
-    def recurrent(self) -> bool:
-        return self._cache.recurrent
-
-    @property
-    def snapshot_bytes(self) -> int:
-        return self._cache.snapshot_bytes
-
-    def length(self, slot: int) -> int:
-        self._check_slot(slot)
-        return self._cache.lengths[slot]
-
     @torch.inference_mode()
     def prefill(self, slot: int, ids: Sequence[int], *, logits: bool) -> Tensor | None:
-        self._check_slot(slot)
-        self._check_ids(ids)
-        start = self._cache.lengths[slot]
-        if start + len(ids) > self.ctx:
-            raise ValueError(f"Slot {slot} holds {start} of {self.ctx} tokens: no room for {len(ids)} more.")
-        if start and not self._continues:
+        self._check_prefill(slot, ids)
+        if self._cache.lengths[slot] and not self._continues:
             for token in ids[:-1]:
                 self._read(slot, [token], logits=False)
             ids = ids[-1:]
@@ -82,74 +67,12 @@ class ExactRunner:
 
     @torch.inference_mode()
     def decode(self, slots: Sequence[int], ids: Sequence[int]) -> Tensor:
-        if not slots or len(slots) != len(ids) or len(set(slots)) != len(slots):
-            raise ValueError("decode needs one token for each of one or more distinct slots.")
-        self._check_ids(ids)
-        for slot in slots:
-            self._check_slot(slot)
-            if not 0 < self._cache.lengths[slot] < self.ctx:
-                held = self._cache.lengths[slot]
-                raise ValueError(f"Slot {slot} holds {held} of {self.ctx} tokens: it can't take a next one.")
+        self._check_decode(slots, ids)
         starts = [self._cache.lengths[slot] for slot in slots]
         tokens = torch.tensor(ids, device=self._device).unsqueeze(1)
         positions = torch.tensor(starts, device=self._device).unsqueeze(1)
         with self._forward(self._forward_step(list(slots), starts, 1)):
             return self._logits(tokens, positions)
-
-    def reset(self, slot: int) -> None:
-        self._check_slot(slot)
-        self._cache.lengths[slot] = 0
-
-    def truncate(self, slot: int, length: int) -> bool:
-        self._check_slot(slot)
-        held = self._cache.lengths[slot]
-        if not 0 <= length <= held:
-            raise ValueError(f"Slot {slot} holds {held} tokens, it can't be cut to {length}.")
-        if self._cache.recurrent and 0 < length < held:
-            return False
-        self._cache.lengths[slot] = length
-        return True
-
-    @torch.inference_mode()
-    def snapshot(self, slot: int) -> Snapshot:
-        self._check_slot(slot)
-        if not self._cache.lengths[slot]:
-            raise ValueError(f"Slot {slot} is empty: there is no state to take a snapshot of.")
-        return self._cache.snapshot(slot)
-
-    @torch.inference_mode()
-    def rewind(self, slot: int, length: int, snapshot: Snapshot) -> None:
-        self._check_slot(slot)
-        self._check_cut(length, self._cache.lengths[slot], snapshot)
-        self._cache.rewind(slot, length, snapshot)
-
-    @torch.inference_mode()
-    def copy(
-        self, source: int, target: int, length: int | None = None, snapshot: Snapshot | None = None
-    ) -> None:
-        self._check_slot(source)
-        self._check_slot(target)
-        held = self._cache.lengths[source]
-        length = held if length is None else length
-        self._check_cut(length, held, snapshot)
-        if source != target or snapshot is not None or length < held:
-            self._cache.copy(source, target, length, snapshot)
-
-    @torch.inference_mode()
-    def export(self, slot: int) -> SlotState:
-        self._check_slot(slot)
-        return self._cache.export(slot)
-
-    @torch.inference_mode()
-    def restore(
-        self, slot: int, state: SlotState, length: int | None = None, snapshot: Snapshot | None = None
-    ) -> None:
-        self._check_slot(slot)
-        if not self._cache.fits(state):
-            raise ValueError("The exported state is not one of this model, or longer than the context.")
-        length = state.length if length is None else length
-        self._check_cut(length, state.length, snapshot)
-        self._cache.restore(slot, state, length, snapshot)
 
     def _try_out(self, loaded: LoadedModel) -> None:
         """Read one token, and more of a type that is not proven; all slots are empty afterwards."""
@@ -203,19 +126,3 @@ class ExactRunner:
             self._cache.abandon()
             raise
         self._cache.commit()
-
-    def _check_slot(self, slot: int) -> None:
-        if not 0 <= slot < self.slots:
-            raise ValueError(f"There is no slot {slot}: slots run from 0 to {self.slots - 1}.")
-
-    def _check_cut(self, length: int, held: int, snapshot: Snapshot | None) -> None:
-        if length == held and snapshot is None:
-            return
-        if not 0 < length <= held:
-            raise ValueError(f"{held} tokens are held, they can't be cut to {length}.")
-        if (self._cache.recurrent and snapshot is None) or (snapshot and not self._cache.fits(snapshot)):
-            raise ValueError(f"{held} tokens can't be cut to {length} without a snapshot of this model.")
-
-    def _check_ids(self, ids: Sequence[int]) -> None:
-        if not ids or min(ids) < 0 or max(ids) >= self.vocab_size:
-            raise ValueError(f"Token ids must be one or more, each from 0 to {self.vocab_size - 1}.")

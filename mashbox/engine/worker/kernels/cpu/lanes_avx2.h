@@ -1,0 +1,64 @@
+// Eight lanes in a register of 256 bits: AVX2, FMA and F16C.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace {
+
+using F8 = __m256;
+using I8 = __m256i;
+
+inline F8 load(const float* p) { return _mm256_loadu_ps(p); }
+inline void store(float* p, F8 a) { _mm256_storeu_ps(p, a); }
+inline F8 all(float x) { return _mm256_set1_ps(x); }
+inline F8 add(F8 a, F8 b) { return _mm256_add_ps(a, b); }
+inline F8 sub(F8 a, F8 b) { return _mm256_sub_ps(a, b); }
+inline F8 mul(F8 a, F8 b) { return _mm256_mul_ps(a, b); }
+inline F8 div(F8 a, F8 b) { return _mm256_div_ps(a, b); }
+inline F8 fma(F8 a, F8 b, F8 c) { return _mm256_fmadd_ps(a, b, c); }
+// The second operand where either is NaN.
+inline F8 max(F8 a, F8 b) { return _mm256_max_ps(a, b); }
+inline F8 min(F8 a, F8 b) { return _mm256_min_ps(a, b); }
+inline F8 abs(F8 a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+inline F8 nearest(F8 a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+inline F8 half_load(const uint16_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+inline void half_store(uint16_t* p, F8 a) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+}
+inline F8 to_float(I8 a) { return _mm256_cvtepi32_ps(a); }
+// 2^n of whole numbers n from -126 to 127; anything for NaN.
+inline F8 power_of_two(F8 n) {
+    const I8 biased = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23));
+}
+inline I8 zero() { return _mm256_setzero_si256(); }
+inline I8 load_words(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+inline I8 all_pairs(const int16_t* p) {
+    int32_t pair;
+    std::memcpy(&pair, p, 4);
+    return _mm256_set1_epi32(pair);
+}
+template <int shift> I8 nibbles(I8 w) {
+    return _mm256_and_si256(_mm256_srli_epi32(w, shift), _mm256_set1_epi32(0x000f000f));
+}
+inline I8 even_bytes(I8 w) { return _mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8); }
+inline I8 odd_bytes(I8 w) { return _mm256_srai_epi16(w, 8); }
+// acc + the sum of the products of each lane's two 16-bit halves.
+inline I8 dot(I8 acc, I8 a, I8 b) {
+#if defined(__AVX512VNNI__) && defined(__AVX512VL__)
+    return _mm256_dpwssd_epi32(acc, a, b);
+#else
+    return _mm256_add_epi32(acc, _mm256_madd_epi16(a, b));
+#endif
+}
+inline void store_whole(int32_t* p, F8 a) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_cvtps_epi32(a));
+}
+inline void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
+
+}  // namespace

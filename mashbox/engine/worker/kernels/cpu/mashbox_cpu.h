@@ -1,0 +1,64 @@
+// The plain C interface of the kernels. Python's side of it is kernels/cpu.py.
+#pragma once
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MASHBOX_API __attribute__((visibility("default")))
+
+// Bytes of a matrix of ggml's type `kind` (2: Q4_0, 3: Q4_1, 8: Q8_0) once packed; 0: it can't be.
+MASHBOX_API int64_t mashbox_packed_bytes(int kind, int64_t rows, int64_t cols);
+// Packs rows as they lie in a GGUF file.
+MASHBOX_API void mashbox_pack(int kind, const uint8_t* source, int64_t rows, int64_t cols, uint8_t* out);
+
+typedef struct {
+    int64_t bits;  // 4 or 8
+    int64_t rows;
+    int64_t cols;
+    const uint8_t* data;
+} mashbox_matrix;
+
+typedef struct {
+    const float* input_norm;   // [hidden]
+    const float* output_norm;  // [hidden]
+    mashbox_matrix query, key, value, output, gate, up, down;
+    uint16_t* keys;    // half precision [slots, kv_heads, ctx, head_dim]
+    uint16_t* values;  // likewise
+} mashbox_layer;
+
+typedef struct {
+    int64_t layers, hidden, inner, heads, kv_heads, head_dim, vocab, slots, ctx;
+    float eps, scale;
+    const mashbox_layer* layer;
+    const float* final_norm;  // [hidden]
+    mashbox_matrix embedding, head;
+    const float* cosine;  // [ctx, head_dim / 2]
+    const float* sine;
+} mashbox_model;
+
+// The best instruction set of this processor: 0 plain, 1 AVX2, 2 AVX-512 with VNNI.
+MASHBOX_API int mashbox_best(void);
+
+typedef struct mashbox_engine mashbox_engine;
+
+// The engine copies `model`, but not what it points to. Null: an instruction set that this processor lacks.
+MASHBOX_API mashbox_engine* mashbox_open(const mashbox_model* model, int threads, int instructions);
+MASHBOX_API void mashbox_close(mashbox_engine* engine);
+
+// Reads token[i] at position[i] of slot[i] for each row: appends its key and value, and attends to the
+// slot's positions up to its own. Rows of one slot come in the order of their positions, without a gap
+// behind what the slot holds. The caller has checked every bound. Writes the logits of the rows that
+// `wanted` lists to out [wanted_count, vocab]. One call at a time.
+MASHBOX_API void mashbox_step(mashbox_engine* engine, int64_t rows, const int64_t* token, const int64_t* slot,
+                  const int64_t* position, int64_t wanted_count, const int64_t* wanted, float* out);
+
+// out [count, matrix rows] = x [count, matrix cols] times the packed matrix. 0, or -1 as for mashbox_open.
+MASHBOX_API int mashbox_product(const mashbox_matrix* matrix, const float* x, int64_t count, int threads,
+                    int instructions, float* out);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,121 @@
+"""What runners over a :class:`~mashbox.engine.worker.cache.SlotCache` share: the slots' books and bounds."""
+
+from collections.abc import Sequence
+
+import torch
+
+from mashbox.engine.worker.cache import SlotCache, SlotState, Snapshot
+
+
+class SlotRunner:
+    """All of a :class:`~mashbox.engine.worker.runner.Runner` but ``prefill`` and ``decode``.
+
+    A derived class sets the attributes; ``_cache`` may have its pools later.
+    """
+
+    slots: int
+    ctx: int
+    vocab_size: int
+    weight_bytes: int
+    kv_bytes: int
+    _cache: SlotCache
+
+    @property
+    def recurrent(self) -> bool:
+        return self._cache.recurrent
+
+    @property
+    def snapshot_bytes(self) -> int:
+        return self._cache.snapshot_bytes
+
+    def length(self, slot: int) -> int:
+        self._check_slot(slot)
+        return self._cache.lengths[slot]
+
+    def reset(self, slot: int) -> None:
+        self._check_slot(slot)
+        self._cache.lengths[slot] = 0
+
+    def truncate(self, slot: int, length: int) -> bool:
+        self._check_slot(slot)
+        held = self._cache.lengths[slot]
+        if not 0 <= length <= held:
+            raise ValueError(f"Slot {slot} holds {held} tokens, it can't be cut to {length}.")
+        if self._cache.recurrent and 0 < length < held:
+            return False
+        self._cache.lengths[slot] = length
+        return True
+
+    @torch.inference_mode()
+    def snapshot(self, slot: int) -> Snapshot:
+        self._check_slot(slot)
+        if not self._cache.lengths[slot]:
+            raise ValueError(f"Slot {slot} is empty: there is no state to take a snapshot of.")
+        return self._cache.snapshot(slot)
+
+    @torch.inference_mode()
+    def rewind(self, slot: int, length: int, snapshot: Snapshot) -> None:
+        self._check_slot(slot)
+        self._check_cut(length, self._cache.lengths[slot], snapshot)
+        self._cache.rewind(slot, length, snapshot)
+
+    @torch.inference_mode()
+    def copy(
+        self, source: int, target: int, length: int | None = None, snapshot: Snapshot | None = None
+    ) -> None:
+        self._check_slot(source)
+        self._check_slot(target)
+        held = self._cache.lengths[source]
+        length = held if length is None else length
+        self._check_cut(length, held, snapshot)
+        if source != target or snapshot is not None or length < held:
+            self._cache.copy(source, target, length, snapshot)
+
+    @torch.inference_mode()
+    def export(self, slot: int) -> SlotState:
+        self._check_slot(slot)
+        return self._cache.export(slot)
+
+    @torch.inference_mode()
+    def restore(
+        self, slot: int, state: SlotState, length: int | None = None, snapshot: Snapshot | None = None
+    ) -> None:
+        self._check_slot(slot)
+        if not self._cache.fits(state):
+            raise ValueError("The exported state is not one of this model, or longer than the context.")
+        length = state.length if length is None else length
+        self._check_cut(length, state.length, snapshot)
+        self._cache.restore(slot, state, length, snapshot)
+
+    def _check_slot(self, slot: int) -> None:
+        if not 0 <= slot < self.slots:
+            raise ValueError(f"There is no slot {slot}: slots run from 0 to {self.slots - 1}.")
+
+    def _check_cut(self, length: int, held: int, snapshot: Snapshot | None) -> None:
+        if length == held and snapshot is None:
+            return
+        if not 0 < length <= held:
+            raise ValueError(f"{held} tokens are held, they can't be cut to {length}.")
+        if (self._cache.recurrent and snapshot is None) or (snapshot and not self._cache.fits(snapshot)):
+            raise ValueError(f"{held} tokens can't be cut to {length} without a snapshot of this model.")
+
+    def _check_ids(self, ids: Sequence[int]) -> None:
+        if not ids or min(ids) < 0 or max(ids) >= self.vocab_size:
+            raise ValueError(f"Token ids must be one or more, each from 0 to {self.vocab_size - 1}.")
+
+    def _check_prefill(self, slot: int, ids: Sequence[int]) -> None:
+        self._check_slot(slot)
+        self._check_ids(ids)
+        start = self._cache.lengths[slot]
+        if start + len(ids) > self.ctx:
+            raise ValueError(f"Slot {slot} holds {start} of {self.ctx} tokens: no room for {len(ids)} more.")
+
+    def _check_decode(self, slots: Sequence[int], ids: Sequence[int]) -> None:
+        if not slots or len(slots) != len(ids) or len(set(slots)) != len(slots):
+            raise ValueError("decode needs one token for each of one or more distinct slots.")
+        self._check_ids(ids)
+        for slot in slots:
+            self._check_slot(slot)
+            if not 0 < self._cache.lengths[slot] < self.ctx:
+                held = self._cache.lengths[slot]
+                raise ValueError(f"Slot {slot} holds {held} of {self.ctx} tokens: it can't take a next one.")

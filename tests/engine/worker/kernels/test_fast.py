@@ -1,0 +1,145 @@
+"""The fast runner: the contract, the exact runner's logits on the same weights, and equality to the bit."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mashbox.engine.worker.cache import SlotCache
+from mashbox.engine.worker.exact import ExactRunner
+from mashbox.engine.worker.fast import BLOCK, FastRunner
+from mashbox.engine.worker.kernels.cpu import Decoder, best_instructions
+from mashbox.engine.worker.load.model import LoadedModel, build_empty, fill
+from mashbox.engine.worker.load.packed import rotary_tables
+from tests.engine.worker.contract import CTX, SLOTS, RunnerContract, prompt, shared_model
+from tests.engine.worker.kernels.packing import decoder_of, rounded
+from tests.engine.worker.tiny import VOCAB
+
+TOLERANCE = 2e-3
+"""Largest difference of logits, as a share of the largest: wide weights amplify a flipped rounding."""
+
+
+@functools.cache
+def decoder(model_type: str = "llama") -> Decoder:
+    return decoder_of(shared_model(model_type))
+
+
+def fast(
+    *, slots: int = SLOTS, ctx: int = CTX, threads: int = 1, instructions: int | None = None
+) -> FastRunner:
+    tables = rotary_tables(shared_model("llama").config, ctx)
+    return FastRunner(decoder(), *tables, slots=slots, threads=threads, instructions=instructions)
+
+
+class TestContract(RunnerContract):
+    engine: ClassVar[str] = "fast"
+    model_types: ClassVar[Sequence[str]] = ["llama"]
+
+    @staticmethod
+    def make(loaded: LoadedModel, slots: int, ctx: int) -> FastRunner:
+        return fast(slots=slots, ctx=ctx)
+
+
+@pytest.fixture
+def halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exact runner rounds keys and values to half precision as well."""
+    update = SlotCache.update
+
+    def rounding(self: SlotCache, keys: Tensor, values: Tensor, *args: Any, **rest: Any) -> Any:
+        return update(self, keys.half().float(), values.half().float(), *args, **rest)
+
+    monkeypatch.setattr(SlotCache, "update", rounding)
+
+
+def round_inputs(module: nn.Module) -> None:
+    """Let a module's products round their inputs as the kernels do: to 16 bits in groups of 32."""
+
+    def rounding(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        groups = inputs[0].unflatten(-1, (-1, 32))
+        scale = groups.abs().amax(-1, keepdim=True) / 32767
+        return (((groups / scale).round() * scale).flatten(-2),)
+
+    for child in module.modules():
+        if isinstance(child, nn.Linear):
+            child.register_forward_pre_hook(rounding)
+
+
+@pytest.mark.parametrize("instructions", [0, 1, 2])
+def test_logits_are_those_of_the_exact_runner(instructions: int, halves: None) -> None:
+    if instructions > best_instructions():
+        pytest.skip("this processor lacks the instruction set")
+    loaded = shared_model("llama")
+    module = build_empty(loaded.config, torch.float32)
+    weights = rounded(loaded)
+    weights.pop("lm_head.weight")  # tied
+    size = fill(module, weights.items(), torch.float32)
+    round_inputs(module)
+    exact = ExactRunner(LoadedModel(module, loaded.config, "llama", size, torch.float32), slots=1, ctx=CTX)
+    runner = fast(slots=1, instructions=instructions)
+    for seed in range(4):
+        ids = prompt(30, seed=seed)
+        wanted, found = (r.prefill(0, ids, logits=True) for r in (exact, runner))
+        assert wanted is not None and found is not None
+        torch.testing.assert_close(found, wanted, rtol=0, atol=TOLERANCE * float(wanted.abs().max()))
+        wanted, found = (r.decode([0], [5])[0] for r in (exact, runner))
+        torch.testing.assert_close(found, wanted, rtol=0, atol=TOLERANCE * float(wanted.abs().max()))
+
+
+def test_any_cut_into_pieces_gives_the_same_bits() -> None:
+    ids = prompt(150)
+    assert len(ids) > 2 * BLOCK
+    runner = fast()
+    whole = runner.prefill(0, ids, logits=True)
+    after = runner.decode([0], [9])
+    for sizes in ([1] * 150, [7] * 21 + [3], [64, 1, 63, 22], [149, 1]):
+        runner.reset(3)
+        first = 0
+        for size in sizes:
+            found = runner.prefill(3, ids[first : first + size], logits=True)
+            first += size
+        assert found is not None and whole is not None
+        assert torch.equal(found, whole)
+        assert torch.equal(runner.decode([3], [9]), after)
+
+
+def test_any_batch_and_any_threads_give_the_same_bits() -> None:
+    lengths = {slot: 3 + 29 * slot for slot in range(5)}
+    alone = {}
+    single = fast(slots=1)
+    for slot, length in lengths.items():
+        single.reset(0)
+        single.prefill(0, prompt(length), logits=False)
+        alone[slot] = torch.cat([single.decode([0], [token]) for token in (4, 90, 17)])
+    for threads in (1, 2, 3):
+        for rows in ([2], [0, 1], [4, 3, 0], [1, 2, 3, 4], [4, 0, 2, 1, 3]):
+            runner = fast(threads=threads)
+            for slot in rows:
+                runner.prefill(slot, prompt(lengths[slot]), logits=False)
+            steps = [runner.decode(rows, [token] * len(rows)) for token in (4, 90, 17)]
+            for index, slot in enumerate(rows):
+                assert torch.equal(torch.stack([step[index] for step in steps]), alone[slot])
+
+
+def test_not_a_number_stays_in_its_slot_and_shows() -> None:
+    runner = fast()
+    for slot in (0, 1, 2):
+        runner.prefill(slot, prompt(20), logits=False)
+    clean = runner.decode([0], [5])
+    keys = runner._cache._keys[1]
+    keys[1, 0, 7, 3] = float("nan")
+    found = runner.decode([1, 2], [5, 5])
+    assert found[0].isnan().any()
+    assert torch.equal(found[1], clean[0])
+
+
+def test_memory_is_counted() -> None:
+    runner = fast(slots=3, ctx=100)
+    # 4 layers, keys and values, 2 heads of 16, half precision.
+    assert runner.kv_bytes == 3 * 100 * 4 * 2 * 2 * 16 * 2
+    matrices = 4 * (64 * 64 * 2 + 32 * 64 * 2 + 3 * 96 * 64) + VOCAB * 64
+    assert runner.weight_bytes == matrices * 34 // 32 + 9 * 64 * 4
+    with pytest.raises(ValueError, match="slots"):
+        fast(slots=0)
