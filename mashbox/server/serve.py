@@ -5,6 +5,7 @@ import contextlib
 import errno
 import math
 import socket
+import sys
 from collections.abc import Callable, Coroutine
 from types import FrameType
 from typing import Any
@@ -21,6 +22,13 @@ from mashbox.server.settings import ServerSettings, is_loopback
 
 LAST_WORDS_S = 5
 """What an ended request gets to write its error event before its task is cancelled."""
+
+KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""Seconds, and a count, after which the system ends a connection whose other side is gone without a word
+(tcp(7); the second is macOS' name of the first)."""
+
+MOST_FILES = 8192
+"""Open files that are asked of the system: every connection is one."""
 
 OnListening = Callable[[str], Coroutine[Any, Any, None]]
 
@@ -48,6 +56,10 @@ def open_socket(settings: ServerSettings) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Accepted sockets inherit it.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in KEEPALIVE.items():
+            if hasattr(socket, name):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         sock.bind(address)
         sock.listen(1024)
     except OSError as error:
@@ -64,6 +76,18 @@ def _bind_error(error: OSError, settings: ServerSettings) -> UsageError:
     if error.errno == errno.EACCES:
         return UsageError(f"{where} needs rights that you don't have.", "Choose one above 1023 with --port.")
     return UsageError(f"{where} can't be opened: {error.strerror}.", "Check --host and --port.")
+
+
+def allow_files() -> None:
+    """Raise this process's limit of open files, which a shell often sets to 1,024, as far as it may."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def url_of(sock: socket.socket) -> str:
@@ -161,6 +185,7 @@ def serve(
     not of this machine, reachable by others without a key.
     """
     check_exposure(settings, keys=keys)
+    allow_files()
     with open_socket(settings) as sock:
         server = build_server(app, settings, sock=sock, on_listening=on_listening)
         try:

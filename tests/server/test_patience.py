@@ -3,7 +3,10 @@
 import gc
 import json
 import logging
+import resource
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
@@ -135,6 +138,18 @@ def test_an_answer_may_take_longer_than_its_client(hasty: Live) -> None:
         assert server.server.server_state.connections == {connection}
 
 
+def test_a_client_that_is_gone_without_a_word_is_noticed_by_the_system(hasty: Live) -> None:
+    with hasty.connect():
+        eventually(lambda: hasty.server.server_state.connections)
+        (connection,) = hasty.server.server_state.connections
+        sock = connection.transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        if sys.platform == "linux":
+            silence = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+            probes = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT)
+            assert silence + probes * sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == 60
+
+
 # --- many ------------------------------------------------------------------------------------------
 
 
@@ -169,6 +184,20 @@ def test_a_thousand_idle_connections_and_streams_cost_little() -> None:
             sock.close()
         eventually(lambda: not server.server.server_state.connections, within=20)
         assert (server.service.line.running, server.service.line.waiting) == (0, 0)
+
+
+def test_the_limit_of_open_files_is_raised_as_far_as_it_may() -> None:
+    script = """
+import resource
+from mashbox.server.serve import allow_files
+for hard, wanted in ((9000, 8192), (5000, 5000)):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    allow_files()
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (wanted, hard)
+"""
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 9000:
+        pytest.skip("this system's own limit is lower")
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
 def test_a_flood_of_headers_is_refused() -> None:
