@@ -23,10 +23,22 @@ def notes() -> "Console":
     return Console(stderr=True, highlight=False)
 
 
+_as_json = False
+
+
+def as_json(wanted: bool) -> None:
+    """Write errors, warnings and notes as JSON, a line each, like the log lines between which they stand."""
+    global _as_json
+    _as_json = wanted
+
+
 def _say(label: str, style: str, message: str) -> None:
     from rich.text import Text
 
     line = " ".join(message.split())
+    if _as_json:
+        _json(label, line)
+        return
     notes().print(Text.assemble((f"{label}:", style), " ", line), soft_wrap=True)
 
 
@@ -42,7 +54,17 @@ def warn(message: str) -> None:
 
 def note(message: str = "") -> None:
     """A plain line on stderr, as it is: no wrapping, no markup."""
+    if _as_json:
+        _json("info", message.strip())
+        return
     notes().print(message, soft_wrap=True, markup=False)
+
+
+def _json(level: str, message: str) -> None:
+    from mashbox.server.logs import json_line
+
+    sys.stderr.write(json_line(level, event="message", message=message) + "\n")
+    sys.stderr.flush()
 
 
 def interactive() -> bool:

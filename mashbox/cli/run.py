@@ -26,8 +26,6 @@ EPILOG = "Examples: mashbox run · mashbox run smollm2-135m --port 9000 --ctx 40
 DTYPE_BYTES = {"auto": 4, "f32": 4, "bf16": 2}
 """Bytes of a number in memory: the exact path keeps float32 unless told otherwise."""
 
-NO_EFFECT_YET = ("log_json",)
-
 
 def _flag(name: str) -> Any:
     """The option of a setting, with its help and default from the table of settings."""
@@ -86,15 +84,15 @@ def run(
 def check_and_serve(chosen: Settings) -> None:
     """Check, pull, plan, and serve until told to end."""
     from mashbox.cli import serving
+    from mashbox.server import logs
     from mashbox.server.serve import check_exposure, open_socket
 
+    console.as_json(chosen.log_json)
+    logs.configure(as_json=chosen.log_json)
     server = server_settings(chosen)
     check_exposure(server)
     # Tried now, so that a taken port is told before gigabytes are fetched.
     open_socket(server).close()
-    for name in NO_EFFECT_YET:
-        if getattr(chosen, name) != getattr(Settings(), name):
-            console.warn(f"{configuration.flag(name)} has no effect in this version.")
     model, facts, plan, cache_ram = prepare(chosen)
     serving.serve_model(chosen, server, model, facts, plan, cache_ram)
 

@@ -20,6 +20,7 @@ from mashbox.server.protocols.chat import create_chat_completion
 from mashbox.server.protocols.completions import create_completion
 from mashbox.server.protocols.messages import count_tokens, create_message
 from mashbox.server.protocols.responses import create_response
+from mashbox.server.record import record_of
 from mashbox.server.service import Service
 from mashbox.server.settings import ServerSettings
 
@@ -80,6 +81,7 @@ def _to_response(request: Request[Any, Any, Any], error: Exception) -> Response[
     family = family_of(request.url.path)
     if isinstance(error, HTTPException) and error.status_code == 413:
         error = too_large(service_of(request.app).settings.max_body_bytes)
+    record_of(request.scope).failed(error)
     failure = failure_of(error, family)
     body = failure.body(family, request.scope["state"]["request_id"])
     return Response(body, status_code=failure.status, headers=dict(failure.headers))

@@ -4,6 +4,7 @@ Every response, of the routes or of the boundary itself, leaves with an ``x-requ
 """
 
 import re
+import time
 import uuid
 from collections.abc import Iterable, Mapping
 
@@ -16,6 +17,7 @@ from mashbox.server.failure import Failure, Refused, failure_of, family_of
 from mashbox.server.keys import Keys
 from mashbox.server.origin import HostNames, same_origin
 from mashbox.server.patience import patient
+from mashbox.server.record import Record
 from mashbox.server.service import Service
 
 Headers = Mapping[str, list[str]]
@@ -32,20 +34,29 @@ class Routes:
     def __init__(self, app: Litestar) -> None:
         self._exact: dict[str, set[str]] = {}
         self._under: dict[str, set[str]] = {}
+        self._names: dict[str, str] = {}
         for route in app.routes:
             methods = set(getattr(route, "methods", ())) - {"OPTIONS"}
-            fixed, parameter, _ = route.path.partition("{")
+            fixed, parameter, rest = route.path.partition("{")
+            self._names[fixed] = f"{fixed}{{{rest.partition(':')[0]}}}" if parameter else fixed
             (self._under if parameter else self._exact).setdefault(fixed, set()).update(methods)
 
     def methods(self, path: str) -> set[str]:
         """Empty for an unknown path. A trailing slash makes no difference, a doubled one does."""
-        found = self._exact.get(path.removesuffix("/") or "/")
-        if found is not None and not path.startswith("//"):
-            return found
-        for fixed, methods in self._under.items():
-            if path.startswith(fixed) and len(path) > len(fixed):
-                return methods
-        return set()
+        fixed = self._fixed(path)
+        return set() if fixed is None else self._exact.get(fixed) or self._under[fixed]
+
+    def name(self, path: str) -> str:
+        """The route of a path, with its parameter's name for the value; ``-`` for an unknown path."""
+        fixed = self._fixed(path)
+        return "-" if fixed is None else self._names[fixed]
+
+    def _fixed(self, path: str) -> str | None:
+        whole = path.removesuffix("/") or "/"
+        if whole in self._exact and not path.startswith("//"):
+            return whole
+        under = (fixed for fixed in self._under if path.startswith(fixed) and len(path) > len(fixed))
+        return next(under, None)
 
 
 def headers_of(scope: Scope) -> Headers:
@@ -81,10 +92,17 @@ class Boundary:
         if scope["type"] == ScopeType.WEBSOCKET:
             await send({"type": "websocket.close", "code": 1000, "reason": "no websockets here"})
             return
+        began = time.monotonic()
         request_id = f"req_{uuid.uuid4().hex}"
-        state = scope.setdefault("state", {})
-        state["request_id"] = request_id
-        send = _stamped(send, request_id, anthropic=family_of(scope["path"]) == "anthropic")
+        record = Record(request_id=request_id, method=scope["method"], route=self._routes.name(scope["path"]))
+        scope.setdefault("state", {}).update(request_id=request_id, record=record)
+        try:
+            send = _stamped(send, record, anthropic=family_of(scope["path"]) == "anthropic")
+            await self._admit(scope, receive, send, record)
+        finally:
+            record.write(began)
+
+    async def _admit(self, scope: HTTPScope, receive: Receive, send: Send, record: Record) -> None:
         headers = headers_of(scope)
         try:
             self._check_host(headers)
@@ -93,7 +111,8 @@ class Boundary:
                 await _answer(send, 200 if self._service.ready else 503, b"")
                 return
             self._check_method(scope["path"], scope["method"], options_only=True)
-            state["tenant"] = self._tenant(scope["path"], headers)
+            tenant = scope["state"]["tenant"] = self._tenant(scope["path"], headers)
+            record.tenant = tenant or None
             self._check_method(scope["path"], scope["method"])
             if scope["method"] == "POST":
                 _check_type(headers)
@@ -102,7 +121,9 @@ class Boundary:
         except Refused as refused:
             family = family_of(scope["path"])
             failure = failure_of(refused, family)
-            await _answer(send, failure.status, sse.json_bytes(failure.body(family, request_id)), failure)
+            record.failed(refused)
+            body = sse.json_bytes(failure.body(family, record.request_id))
+            await _answer(send, failure.status, body, failure)
             return
         await self._app(scope, receive, send)
 
@@ -190,13 +211,15 @@ def too_large(limit: int) -> Refused:
     )
 
 
-def _stamped(send: Send, request_id: str, *, anthropic: bool) -> Send:
-    stamp = [(b"x-request-id", request_id.encode())]
+def _stamped(send: Send, record: Record, *, anthropic: bool) -> Send:
+    request_id = record.request_id.encode()
+    stamp = [(b"x-request-id", request_id)]
     if anthropic:
-        stamp.append((b"request-id", request_id.encode()))
+        stamp.append((b"request-id", request_id))
 
     async def stamped(message: Message) -> None:
         if message["type"] == "http.response.start":
+            record.status = message["status"]
             message["headers"] = [*message["headers"], *stamp]
         await send(message)
 

@@ -88,7 +88,7 @@ class FileKeys:
             log.error("%s The keys known before stay valid.", trouble)
         self._trouble = trouble
         if [entry.line() for entry in before] != [entry.line() for entry in self._entries]:
-            log.info("the key file was read again: it has %d keys", len(self._entries))
+            log.info("the key file was read again; keys: %d", len(self._entries))
 
 
 class AllKeys:

@@ -17,10 +17,11 @@ from litestar.types import HTTPSendMessage, Receive, Scope, Send
 
 from mashbox.engine.events import Event, Finished
 from mashbox.engine.request import EncodedPrompt, Request
-from mashbox.errors import InvalidRequest, PromptTooLong, WorkerFault
+from mashbox.errors import EngineError, InvalidRequest, PromptTooLong, WorkerFault
 from mashbox.server import sse
 from mashbox.server.failure import Failure, failure_of, family_of
 from mashbox.server.metrics import Watched
+from mashbox.server.record import Record, record_of
 from mashbox.server.service import Service
 
 log = logging.getLogger("mashbox.server")
@@ -141,7 +142,9 @@ class Respond:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         end = self._box.put
-        tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._watch(receive))]
+        record = record_of(scope)
+        record.asked(self._request)
+        tasks = [asyncio.create_task(self._work(record)), asyncio.create_task(self._watch(receive))]
         self._service.enter(end)
         try:
             await (self._send_stream(scope, send) if self._stream else self._send_whole(send))
@@ -157,30 +160,31 @@ class Respond:
             pass
         self._box.put(_Signal.GONE)
 
-    async def _work(self) -> None:
+    async def _work(self, record: Record) -> None:
         try:
             with self._service.metrics.request(self._request.max_tokens) as watched:
-                await self._answer_into_box(watched)
+                await self._answer_into_box(watched, record)
         except Exception as error:
             self._box.put(error)
 
-    async def _answer_into_box(self, watched: Watched) -> None:
+    async def _answer_into_box(self, watched: Watched, record: Record) -> None:
         service, request, box = self._service, self._request, self._box
         prompt = await self._encode()
+        record.prompt_tokens = len(prompt.ids)
         if isinstance(self._answer, CountsPrompt):
             self._answer.encoded(len(prompt.ids))
         service.check_ready()
         with service.line.join(request.tenant) as place:
             watched.accepted(len(prompt.ids))
             box.put(_Signal.ACCEPTED)
-            waited_s = await place.turn()
-            events = service.engine.generate(request, prompt, queue_ms=waited_s * 1000)
+            record.queue_ms = await place.turn() * 1000
+            events = service.engine.generate(request, prompt, queue_ms=record.queue_ms)
             async with _closing(events):
                 async for event in events:
                     box.put(event)
                     if isinstance(event, Finished):
                         watched.finished(event)
-                        self._log_finished(event)
+                        record.finished(event)
                     else:
                         watched.piece()
         if not watched.is_finished:
@@ -197,19 +201,6 @@ class Respond:
             raise
         except RecursionError:
             raise InvalidRequest(f"{field} is nested too deeply.", param=field) from None
-
-    def _log_finished(self, event: Finished) -> None:
-        request, usage = self._request, event.usage
-        log.info(
-            "%s finished (%s): %d prompt tokens (%d cached), %d new, seed %d, session %.80r",
-            request.id,
-            event.reason,
-            usage.prompt_tokens,
-            usage.cached_tokens,
-            usage.completion_tokens,
-            request.sampling.seed,
-            request.session,
-        )
 
     async def _send_whole(self, send: Send) -> None:
         events = await self._all_events()
@@ -262,7 +253,9 @@ class Respond:
     def _write(self, item: _Item, started: bool, scope: Scope, out: list[bytes]) -> bool:
         """Append an item's bytes; True when the stream ends with it."""
         if isinstance(item, Exception):
-            log.warning("%s broke off: %s", self._request.id, item)
+            record_of(scope).failed(item)
+            if isinstance(item, EngineError):
+                log.warning("%s broke off: %s", self._request.id, item)
             out.append(self._answer.failed(failure_of(item, family_of(scope["path"]))))
             return True
         if item is _Signal.ACCEPTED:

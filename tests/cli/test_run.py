@@ -1,5 +1,7 @@
 """``mashbox run``: what it refuses, what it prints, and one real server from start to end."""
 
+import json
+import logging
 import os
 import re
 import signal
@@ -17,7 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mashbox import facts, memory, pull
-from mashbox.cli import recipes, serving
+from mashbox.cli import console, recipes, serving
 from mashbox.cli.client import Client
 from mashbox.cli.main import app
 from mashbox.store import LocalModel
@@ -27,10 +29,16 @@ runner = CliRunner()
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    loggers = [logging.getLogger(), logging.getLogger("mashbox")]
+    before = [(logger.level, logger.handlers[:]) for logger in loggers]
     monkeypatch.setenv("MASHBOX_HOME", str(tmp_path))
     monkeypatch.delenv("MASHBOX_API_KEY", raising=False)
-    return tmp_path
+    yield tmp_path
+    console.as_json(False)
+    for logger, (level, handlers) in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
 
 
 @pytest.fixture
@@ -131,9 +139,15 @@ def test_wrong_values_name_their_flag() -> None:
     assert "No such option: --prot" in refused("--prot", "1")
 
 
-def test_what_has_no_effect_is_told(served: list[tuple[Any, ...]]) -> None:
+def test_every_line_is_json_with_log_json(served: list[tuple[Any, ...]]) -> None:
     result = runner.invoke(app, ["run", "--port", "0", "--log-json"])
-    assert "warning: --log-json has no effect in this version.\n" in result.stderr
+    lines = [json.loads(line) for line in result.stderr.splitlines()]
+    assert all((line["level"], line["event"]) == ("info", "message") for line in lines)
+    assert lines[0]["message"] == "tiny: llama, 135 M parameters, Q4_1 (5.7 bits each)"
+    refused = runner.invoke(app, ["run", "--port", "0", "--log-json", "--ctx", "4097"])
+    last = json.loads(refused.stderr.splitlines()[-1])
+    assert last["level"] == "error"
+    assert "above the model's limit" in last["message"]
 
 
 def test_a_key_file_is_checked_before_anything_is_pulled(served: list[tuple[Any, ...]], home: Path) -> None:

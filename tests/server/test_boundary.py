@@ -137,6 +137,33 @@ def test_every_route_but_health_needs_a_key(guarded: Live) -> None:
                 assert answer.headers["www-authenticate"] == "Bearer"
 
 
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "TRACE", "PROPFIND"])
+def test_no_method_is_a_way_around_the_key(guarded: Live, method: str) -> None:
+    paths = {path for path, _ in routes_of(guarded)} - {"/", "/health"}
+    assert len(paths) >= 10
+    with guarded.client() as client:
+        for path in sorted(
+            paths | {"/v1", "/v1/", "/v1/nothing", "/v1/messages/", "/metrics/", "/openapi.json/"}
+        ):
+            request = client.build_request(method, path)
+            assert client.send(request).status_code == 401, path
+            allowed = client.options(path)
+            assert allowed.status_code == 405
+        for path in ("/", "/health"):
+            assert client.send(client.build_request(method, path)).status_code == (
+                200 if method == "GET" else 405
+            )
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/messages/count_tokens", "/v1/nothing"])
+@pytest.mark.parametrize("expect", ["", "Expect: 100-continue\r\n"])
+def test_a_key_is_asked_for_before_the_body_is_read(guarded: Live, path: str, expect: str) -> None:
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{expect}"
+    with guarded.connect() as sock:
+        sock.sendall(head.encode() + b"Content-Length: 1000\r\n\r\n")
+        assert sock.recv(12) == b"HTTP/1.1 401"
+
+
 def test_a_doubled_slash_is_no_way_around_the_key(guarded: Live, server: Live) -> None:
     request = (
         b"POST //v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
