@@ -146,9 +146,11 @@ def test_the_serving_process_never_imports_torch() -> None:
     assert done.stdout == b"False\n"
 
 
-@pytest.mark.parametrize("command", ["pull", "run", "chat"])
+@pytest.mark.parametrize(
+    "command", ["pull", "run", "chat", "keys", "keys add", "keys list", "keys revoke", "keys rotate"]
+)
 def test_every_command_has_help_with_an_example(command: str) -> None:
-    result = runner.invoke(app, [command, "--help"])
+    result = runner.invoke(app, [*command.split(), "--help"])
     assert result.exit_code == 0
     assert f"Usage: mashbox {command}" in result.stdout
     assert f"mashbox {command}" in result.stdout.partition("Example")[2]
