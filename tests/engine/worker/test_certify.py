@@ -11,7 +11,7 @@ import torch
 from mashbox.engine.certificates import Report
 from mashbox.engine.wire import Start
 from mashbox.engine.worker import certify as gate
-from mashbox.engine.worker.certify import Job, certify, compare
+from mashbox.engine.worker.certify import Job, bounds_of, certify, compare
 from mashbox.engine.worker.exact import ExactRunner
 from mashbox.errors import UsageError, WorkerFault
 from tests.engine.worker.contract import prompt
@@ -61,6 +61,13 @@ def test_bfloat16_is_held_to_wider_bounds(llama: Path) -> None:
     exact, rounded = run(llama), run(llama, weights="bf16")
     assert rounded.bounds.kl_max > exact.bounds.kl_max
     assert rounded.checks[0].kl_mean > 100 * exact.checks[0].kl_mean
+
+
+def test_every_kind_of_rounding_has_its_bounds() -> None:
+    exact, fast, rounded = (bounds_of(*of) for of in (("exact", "f32"), ("fast", "auto"), ("exact", "bf16")))
+    assert bounds_of("exact", "auto") == exact
+    assert exact.kl_max < fast.kl_max < rounded.kl_max
+    assert exact.other_tokens == fast.other_tokens == 0
 
 
 def test_a_short_context_is_refused(llama: Path) -> None:
