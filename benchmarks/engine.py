@@ -1,6 +1,6 @@
-"""Prefill and decode of the exact engine against llama-bench, in turn on the same file.
+"""Prefill and decode of an engine against llama-bench, in turn on the same file.
 
-    python benchmarks/engine.py --model smollm2-135m --peer path/to/llama.cpp/build/bin
+    python benchmarks/engine.py --model smollm2-135m --engine fast --peer path/to/llama.cpp/build/bin
 
 Prints a table of medians and of ratios pair by pair (ours by the peer's). Without ``--peer`` it measures
 mashbox alone. Each figure is taken in a process of its own, A B A B, so that a drifting clock hits both.
@@ -20,7 +20,7 @@ PROMPTS = (512, 2048)
 DECODE_TOKENS = 128
 
 
-def measure_ours(model: str, threads: int, kind: str) -> float:
+def measure_ours(model: str, engine: str, threads: int, kind: str) -> float:
     """Tokens per second of one kind, in this process."""
     import torch
 
@@ -37,7 +37,7 @@ def measure_ours(model: str, threads: int, kind: str) -> float:
             format=local.format,
             ctx=4096,
             slots=rows,
-            engine="exact",
+            engine=engine,  # type: ignore[arg-type]
             threads=threads,
         ),
         lambda *_: None,
@@ -70,9 +70,10 @@ def _timed_prefill(runner: object, ids: list[int], piece: int) -> float:
     return best
 
 
-def ours(model: str, threads: int, kind: str) -> float:
+def ours(model: str, engine: str, threads: int, kind: str) -> float:
     """The same in a fresh process."""
-    command = [sys.executable, __file__, "--model", model, "--threads", str(threads), "--child", kind]
+    command = [sys.executable, __file__, "--model", model, "--engine", engine, "--threads", str(threads)]
+    command += ["--child", kind]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
@@ -100,12 +101,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--model", default="smollm2-135m", help="a pulled model or a path")
     parser.add_argument("--peer", type=Path, help="folder with llama-bench")
+    parser.add_argument("--engine", default="exact", choices=["exact", "fast"])
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        print(measure_ours(options.model, options.threads, options.child))
+        print(measure_ours(options.model, options.engine, options.threads, options.child))
         return
     from mashbox.store import find
 
@@ -119,7 +121,7 @@ def main() -> None:
             binary = options.peer / "llama-bench"
             versus = lambda kind=kind, binary=binary: peer(binary, weights, options.threads, kind)  # noqa: E731
         first, second = pairs(
-            lambda kind=kind: ours(options.model, options.threads, kind), versus, options.runs
+            lambda kind=kind: ours(options.model, options.engine, options.threads, kind), versus, options.runs
         )
         line = f"| {kind} | {statistics.median(first):.0f} |"
         if second:
