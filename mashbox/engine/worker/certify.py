@@ -48,7 +48,7 @@ BOUNDS = {
 }
 """By what rounds. Float32 differs from the reference only in the order of sums: by 1e-10 nats at most on a
 model of 135 M parameters. bfloat16 rounds to 8 bits at every layer: means of 0.002 to 0.02 and 0.2 at most,
-on models of 135 M and 270 M. The fast engine rounds activations to 16 bits, keys and values to half precision:
+on models of 135 M and 270 M. The fast engine rounds activations to 16 bits, and the caches to half:
 means of 1e-6 and 3e-5 at most on the model of 135 M."""
 
 
