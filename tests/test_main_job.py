@@ -160,8 +160,8 @@ def test_one_seed_gives_one_answer_on_every_api(server: Server, client: openai.O
     assert chat["choices"][0]["message"]["content"] == text != ANSWER
     assert message["content"][0]["text"] == text
     assert response["output"][0]["content"][0]["text"] == text
-    assert chat["usage"]["completion_tokens"] == message["usage"]["output_tokens"] == 24
-    assert response["usage"]["output_tokens"] == 24
+    new = chat["usage"]["completion_tokens"]
+    assert 1 < new == message["usage"]["output_tokens"] == response["usage"]["output_tokens"]
 
 
 def test_typed_markers_stay_text(client: openai.OpenAI) -> None:
@@ -222,6 +222,7 @@ def test_a_killed_worker_comes_back(server: Server, client: openai.OpenAI) -> No
 def test_sigterm_ends_cleanly_and_takes_the_worker_along(model_home: Path, tmp_path: Path) -> None:
     server = Server(model_home, tmp_path / "log", "--ctx", "512", "--slots", "1")
     server.ready()
+    server.until(lambda: "Ctrl-C ends the server." in server.log.read_text())
     worker = server.health()["worker_pid"]
     assert server.stop() == 0, server.log.read_text()
     assert not psutil.pid_exists(worker)
