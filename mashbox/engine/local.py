@@ -149,7 +149,7 @@ class LocalEngine:
             live_rows=len(self._streams),
             worker_pid=self._worker.pid,
             worker_restarts=self._worker.restarts,
-            # Nothing is compiled on the exact path: its programs are torch's own kernels.
+            # Neither engine compiles as it runs: torch's kernels and our own are there from the start.
             compiles_after_ready=0 if ready else None,
             host_cache_bytes=self._worker.stats.host_cache_bytes,
             host_cache_evictions=self._worker.stats.host_cache_evictions,

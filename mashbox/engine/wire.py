@@ -77,7 +77,6 @@ class Ready(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     weight_bytes: int
     kv_bytes: int
     vocab_size: int
-    programs: int = 0
     routed_experts: dict[str, Any] | None = None
 
 
