@@ -1,0 +1,29 @@
+/// <reference types="vitest/config" />
+import { defineConfig } from "vite";
+
+// The server that the live page talks to; it answers only to its own host and origin, so the proxy speaks as such.
+const server = process.env["MASHBOX_URL"] ?? "http://127.0.0.1:8000";
+const toServer = {
+  target: server,
+  changeOrigin: true,
+  headers: { origin: server },
+};
+const proxy = Object.fromEntries(
+  ["/v1", "/health", "/metrics", "/openapi.json"].map((path) => [path, toServer]),
+);
+
+export default defineConfig({
+  build: {
+    outDir: "dist",
+    assetsDir: "assets",
+    manifest: true,
+    target: "es2022",
+    // Files of their own: the page's Content-Security-Policy allows no data: address for scripts and styles.
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+    reportCompressedSize: true,
+  },
+  server: { proxy, strictPort: true },
+  preview: { proxy, strictPort: true },
+  test: { include: ["tests/**/*.test.{ts,tsx}"], environment: "node" },
+});
