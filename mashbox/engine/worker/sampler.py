@@ -2,21 +2,30 @@
 
 Every step is a function of one row alone, so a request's tokens do not depend on its batch-mates: cuts are
 made at a threshold value (ties at the threshold are kept), and the one random number that draws a token
-comes from (seed, position).
+comes from (seed, position). Nothing sorts the vocabulary: a cut first finds, in a pass or two, the few tokens
+among which it lies. (numpy rather than torch: a call costs a microsecond, and its passes are vectorised.)
 """
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from mashbox.engine.request import Sampling
 from mashbox.engine.worker.guide import Guide
 
+Floats = NDArray[np.float32]
+
 _MASK = (1 << 64) - 1
-# How many of the most likely tokens are looked at before a whole sort is paid for.
-_HEAD = 1024
 # A client's number may lie beyond these: as a float32 it would be 0 or infinity, and its row NaN.
-_FLOAT32 = torch.finfo(torch.float32)
+_FLOAT32 = np.finfo(np.float32)
+# Tokens that share one maximum, or one sum: the square root of a vocabulary, roughly.
+_GROUP = 128
+# Shares of the likeliest token's weight: what lies between two of them is sorted to find a nucleus' border.
+_DEPTHS = (1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.3)
 
 
 def uniform(seed: int, position: int) -> float:
@@ -48,50 +57,52 @@ class RowSampler:
         self.sampling = sampling
         self.guide = guide
         self.position = 0
-        self._seen: torch.Tensor | None = None
-        self._counts: torch.Tensor | None = None
+        self._seen = self._counts = None
         if sampling.repetition_penalty != 1.0:
-            self._seen = torch.zeros(vocab_size, dtype=torch.bool)
-            self._seen[torch.tensor(prompt, dtype=torch.long)] = True
+            self._seen = _Tally(vocab_size)
+            for token in prompt:
+                self._seen.add(token)
         if sampling.presence_penalty or sampling.frequency_penalty:
-            self._counts = torch.zeros(vocab_size, dtype=torch.float32)
+            self._counts = _Tally(vocab_size)
 
     @property
     def greedy(self) -> bool:
         return self.sampling.temperature == 0.0 or self.sampling.top_k == 1
 
-    @property
-    def penalised(self) -> bool:
-        return self._seen is not None or self._counts is not None
+    def token(self, row: Floats) -> int | None:
+        """Draw the next token from ``row`` [vocab_size], which is left as it is, and take note of it.
 
-    @property
-    def alters(self) -> bool:
-        """Whether the row's logits are changed before anything is drawn."""
-        return self.penalised or self.guide is not None
-
-    def alter(self, row: torch.Tensor) -> torch.Tensor:
-        """``row`` (float32 [vocab_size]) after penalties and guide; NaN throughout if the guide fails."""
-        if self.penalised:
-            row = self.penalise(row)
-        return self.guide.mask(row) if self.guide else row
+        None, and no note, if the row holds NaN, or its largest number is infinite.
+        """
+        if self._seen or self._counts or self.guide:
+            row = self._altered(row)
+        best = int(row.argmax())  # NaN comes first
+        top = float(row[best])
+        if not math.isfinite(top):
+            return None
+        token = best if self.greedy else _draw(row, top, self.sampling, self.next_uniform())
+        self.accept(token)
+        return token
 
     def next_uniform(self) -> float:
         return uniform(self.sampling.seed, self.position)
 
-    def penalise(self, row: torch.Tensor) -> torch.Tensor:
+    def penalise(self, row: Floats) -> Floats:
         """A changed copy of ``row`` (float32 [vocab_size]).
 
         Repetition: Keskar et al., CTRL, 2019 (section 4.1). Presence and frequency: as the OpenAI API
         describes them.
         """
-        row = row.clone()
-        if self._seen is not None:
-            penalty = _in_float32(self.sampling.repetition_penalty)
-            row = torch.where(self._seen, torch.where(row > 0, row / penalty, row * penalty), row)
-            row = row.clamp(_FLOAT32.min, _FLOAT32.max)
-        if self._counts is not None:
-            row -= self.sampling.frequency_penalty * self._counts
-            row -= self.sampling.presence_penalty * (self._counts > 0)
+        row = row.copy()
+        if self._seen:
+            penalty = np.float32(_in_float32(self.sampling.repetition_penalty))
+            values = row[self._seen.ids]
+            with np.errstate(over="ignore"):
+                values = np.where(values > 0, values / penalty, values * penalty)
+            row[self._seen.ids] = values.clip(_FLOAT32.min, _FLOAT32.max)
+        if self._counts:
+            penalties = self.sampling.frequency_penalty * self._counts.counts
+            row[self._counts.ids] -= (penalties + self.sampling.presence_penalty).astype(np.float32)
         return row
 
     def accept(self, token: int) -> None:
@@ -99,90 +110,131 @@ class RowSampler:
         self.position += 1
         if self.guide:
             self.guide.accept(token)
-        if self._seen is not None:
-            self._seen[token] = True
-        if self._counts is not None:
-            self._counts[token] += 1
+        if self._seen:
+            self._seen.add(token)
+        if self._counts:
+            self._counts.add(token)
+
+    def _altered(self, row: Floats) -> Floats:
+        if self._seen or self._counts:
+            row = self.penalise(row)
+        return self.guide.mask(row) if self.guide else row
+
+
+class _Tally:
+    """How often each token came: of the few that did, not of the vocabulary."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self._places: dict[int, int] = {}
+        self._ids = np.zeros(min(64, vocab_size), np.intp)
+        self._counts = np.zeros(len(self._ids))
+
+    @property
+    def ids(self) -> NDArray[np.intp]:
+        return self._ids[: len(self._places)]
+
+    @property
+    def counts(self) -> NDArray[np.float64]:
+        return self._counts[: len(self._places)]
+
+    def add(self, token: int) -> None:
+        place = self._places.setdefault(token, len(self._places))
+        if place == len(self._ids):
+            self._ids, self._counts = (
+                np.concatenate([a, np.zeros_like(a)]) for a in (self._ids, self._counts)
+            )
+        self._ids[place] = token
+        self._counts[place] += 1
 
 
 def _in_float32(positive: float) -> float:
-    return min(max(positive, _FLOAT32.tiny), _FLOAT32.max)
+    return min(max(positive, float(_FLOAT32.tiny)), float(_FLOAT32.max))
 
 
 def sample(logits: torch.Tensor, rows: Sequence[RowSampler]) -> list[int | None]:
-    """The next token of each row of ``logits`` (float32 [rows, vocab_size]); None where a row holds NaN.
+    """The next token of each row of ``logits`` (float32 [rows, vocab_size]); None where a row is no good.
 
     The rows' samplers take note of their tokens.
     """
-    if any(row.alters for row in rows):
-        logits = torch.stack(
-            [row.alter(line) if row.alters else line for row, line in zip(rows, logits, strict=True)]
-        )
-    best = logits.argmax(dim=-1)
-    # argmax gives NaN the first place, so one look per row finds it.
-    broken = torch.isnan(logits.gather(1, best[:, None])[:, 0]).tolist()
-    tokens: list[int | None] = [
-        None if bad else token for bad, token in zip(broken, best.tolist(), strict=True)
-    ]
-    drawn = [i for i, row in enumerate(rows) if not row.greedy and not broken[i]]
-    if drawn:
-        picked = _draw(logits[drawn], [rows[i] for i in drawn])
-        for i, draw in zip(drawn, picked, strict=True):
-            tokens[i] = draw
-    for row, token in zip(rows, tokens, strict=True):
-        if token is not None:
-            row.accept(token)
-    return tokens
+    return [row.token(line) for row, line in zip(rows, logits.numpy(), strict=True)]
 
 
-def _draw(logits: torch.Tensor, rows: Sequence[RowSampler]) -> list[int]:
-    """Draw from each row after temperature, top_k, top_p and min_p, in this order."""
-    settings = [row.sampling for row in rows]
+def _draw(row: Floats, top: float, sampling: Sampling, draw: float) -> int:
+    """Draw after temperature, top_k, top_p and min_p, in this order; ``top`` is the row's largest number."""
+    kept: NDArray[Any] | None = None
+    if 0 < sampling.top_k < len(row):
+        kept = np.flatnonzero(row >= _kth_largest(row, sampling.top_k))
     # The maximum is taken off first: a tiny temperature then can't overflow.
-    logits = logits - logits.max(dim=-1, keepdim=True).values
-    logits = logits / torch.tensor([[_in_float32(s.temperature)] for s in settings])
-    if any(s.top_k for s in settings):
-        logits = _keep_top_k(logits, [s.top_k for s in settings])
-    weights = torch.softmax(logits, dim=-1)
-    floor = _nucleus_floor(weights, [s.top_p for s in settings])
-    if any(s.min_p for s in settings):
-        min_p = torch.tensor([[s.min_p] for s in settings])
-        floor = torch.maximum(floor, min_p * weights.max(dim=-1, keepdim=True).values)
-    weights = torch.where(weights >= floor, weights, 0.0)
-    # Inverse of the distribution function in vocabulary order; float64 keeps small tails exact.
-    heights = weights.to(torch.float64).cumsum(dim=-1)
-    draws = torch.tensor([[row.next_uniform()] for row in rows], dtype=torch.float64)
-    picked = torch.searchsorted(heights, draws * heights[:, -1:], right=True)
-    return [int(i) for i in picked[:, 0].tolist()]
+    weights = (row if kept is None else row[kept]) - np.float32(top)
+    with np.errstate(over="ignore", under="ignore"):
+        weights /= np.float32(_in_float32(sampling.temperature))
+        np.exp(weights, out=weights)
+    # The likeliest weight is 1.
+    floor = max(_nucleus_floor(weights, sampling.top_p), sampling.min_p)
+    if floor > 0.0:
+        inner = np.flatnonzero(weights >= np.float32(floor))
+        weights = weights[inner]
+        kept = inner if kept is None else kept[inner]
+    index = _invert(weights, draw)
+    return int(index if kept is None else kept[index])
 
 
-def _keep_top_k(logits: torch.Tensor, top_k: Sequence[int]) -> torch.Tensor:
-    """Minus infinity below each row's k-th largest value; k = 0 keeps the row whole."""
-    size = logits.shape[-1]
-    largest = torch.topk(logits, min(max(top_k), size), dim=-1).values
-    index = torch.tensor([[min(k, size) - 1 if k else 0] for k in top_k])
-    threshold = largest.gather(1, index)
-    whole = torch.tensor([[k == 0] for k in top_k])
-    return torch.where(whole | (logits >= threshold), logits, -torch.inf)
+def _kth_largest(row: Floats, k: int) -> np.float32:
+    """The k-th largest number. At least k lie at or above the k-th largest maximum of groups: only those are
+    looked at."""
+    groups = len(row) // _GROUP
+    if k < groups:
+        maxima = row[: groups * _GROUP].reshape(_GROUP, groups).max(axis=0)
+        bound = np.partition(maxima, groups - k)[groups - k]
+        row = row[row >= bound]
+    return np.float32(np.partition(row, len(row) - k)[len(row) - k])
 
 
-def _nucleus_floor(weights: torch.Tensor, top_p: Sequence[float]) -> torch.Tensor:
-    """The smallest probability in each row's nucleus, float32 [rows, 1] (0 where top_p is 1).
+def _nucleus_floor(weights: Floats, top_p: float) -> float:
+    """The smallest weight in the nucleus (0 where ``top_p`` is 1); the largest weight is 1.
 
     Holtzman et al., The Curious Case of Neural Text Degeneration, 2020.
     """
-    floor = torch.zeros(len(top_p), 1)
-    for i, p in enumerate(top_p):
-        if p < 1.0:
-            floor[i] = _row_floor(weights[i], p)
-    return floor
+    if top_p >= 1.0:
+        return 0.0
+    wanted = top_p * float(weights.sum(dtype=np.float64))
+    head = weights[weights >= np.float32(_DEPTHS[0])]
+    if float(head.sum(dtype=np.float64)) < wanted:
+        return _reached(weights[weights < np.float32(_DEPTHS[0])], wanted - float(head.sum(dtype=np.float64)))
+    for depth in _DEPTHS[1:]:
+        higher = head >= np.float32(depth)
+        mass = float(head[higher].sum(dtype=np.float64))
+        if mass < wanted:
+            return _reached(head[~higher], wanted - mass)
+        head = head[higher]
+    return _reached(head, wanted)
 
 
-def _row_floor(weights: torch.Tensor, top_p: float) -> torch.Tensor:
-    head = torch.topk(weights, min(_HEAD, weights.shape[0])).values
-    mass = head.to(torch.float64).cumsum(dim=0)
-    if mass[-1] < top_p and head.shape[0] < weights.shape[0]:
-        head = weights.sort(descending=True).values
-        mass = head.to(torch.float64).cumsum(dim=0)
-    reached = int(torch.searchsorted(mass, top_p))
-    return head[min(reached, head.shape[0] - 1)]
+def _reached(weights: Floats, wanted: float) -> float:
+    """The weight with which the sum of the largest ``weights`` (one or more) comes to ``wanted``."""
+    heights = np.sort(weights)[::-1]
+    place = int(heights.cumsum(dtype=np.float64).searchsorted(wanted))
+    return float(heights[min(place, len(heights) - 1)])
+
+
+def _invert(weights: Floats, draw: float) -> int:
+    """The inverse of the distribution function, in the order of ``weights``: first the group, then in it.
+
+    Sums are float64, which keeps small tails exact. A weight of 0 is never drawn.
+    """
+    groups = len(weights) // _GROUP
+    start, stop, wanted = 0, len(weights), 0.0
+    if groups > 1:
+        sums = weights[: groups * _GROUP].reshape(groups, _GROUP).sum(axis=1, dtype=np.float32)
+        rest = float(weights[groups * _GROUP :].sum(dtype=np.float64))
+        heights = sums.cumsum(dtype=np.float64)
+        wanted = draw * (float(heights[-1]) + rest)
+        group = int(heights.searchsorted(wanted, side="right"))
+        wanted -= float(heights[group - 1]) if group else 0.0
+        start, stop = group * _GROUP, min((group + 1) * _GROUP, stop)
+    inside = weights[start:stop].cumsum(dtype=np.float64)
+    if groups <= 1:
+        wanted = draw * float(inside[-1])
+    # A group's sum may be rounded up: beyond its end lies its last token that has a weight.
+    last = int(inside.searchsorted(inside[-1]))
+    return start + min(int(inside.searchsorted(wanted, side="right")), last)

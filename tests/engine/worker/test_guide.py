@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 import torch
 
@@ -38,7 +39,7 @@ def guides(tmp_path_factory: pytest.TempPathFactory) -> Guides:
 
 
 def allowed(guide: Guide, size: int = LETTERS.size) -> set[int]:
-    return set(torch.isfinite(guide.mask(torch.zeros(size))).nonzero()[:, 0].tolist())
+    return set(np.flatnonzero(np.isfinite(guide.mask(np.zeros(size, np.float32)))).tolist())
 
 
 def ids(text: str) -> list[int]:
@@ -66,11 +67,11 @@ def test_an_end_that_the_grammar_itself_writes(guides: Guides) -> None:
 
 
 def test_logits_of_allowed_tokens_stay_and_nan_stays_nan(guides: Guides) -> None:
-    row = torch.arange(LETTERS.size, dtype=torch.float32)
-    row[0] = torch.nan
+    row = np.arange(LETTERS.size, dtype=np.float32)
+    row[0] = np.nan
     masked = guides.guide(ONE_OF_TWO, [LETTERS.end]).mask(row)
     (y,) = ids("y")
-    assert masked[y] == y and masked[0].isnan() and masked[y + 1] == -torch.inf
+    assert masked[y] == y and np.isnan(masked[0]) and masked[y + 1] == -np.inf
     assert row[y + 1] == y + 1, "the row itself is left alone"
 
 

@@ -65,7 +65,9 @@ def test_penalties_follow_their_definitions() -> None:
     )
     worker.accept(2)
     worker.accept(2)
-    torch.testing.assert_close(worker.penalise(logits), torch.tensor([1.0, -2.0, 0.25 - 1.0 - 0.25, 0.0]))
+    torch.testing.assert_close(
+        torch.from_numpy(worker.penalise(logits.numpy())), torch.tensor([1.0, -2.0, 0.25 - 1.0 - 0.25, 0.0])
+    )
 
 
 def test_draws_follow_the_distribution() -> None:
@@ -139,3 +141,51 @@ def test_a_row_is_the_same_alone_and_in_a_batch(parameters: list[dict[str, float
     together = sample(logits, make())
     alone = [sample(logits[i : i + 1], [worker])[0] for i, worker in enumerate(make())]
     assert together == alone
+
+
+def _interval(logits: torch.Tensor, token: int, parameters: dict[str, float]) -> tuple[float, float]:
+    """The numbers in [0, 1) that must draw ``token``, by sorting all in float64; empty if none does."""
+    scaled = logits.double() / parameters["temperature"]
+    if k := int(parameters["top_k"]):
+        scaled[scaled < scaled.topk(min(k, len(scaled))).values[-1]] = -math.inf
+    weights = scaled.softmax(-1)
+    ordered = weights.sort(descending=True).values
+    heights = ordered.cumsum(-1)
+    nucleus = ordered[min(int(torch.searchsorted(heights, parameters["top_p"])), len(ordered) - 1)]
+    floor = max(float(nucleus) if parameters["top_p"] < 1 else 0.0, parameters["min_p"] * float(ordered[0]))
+    weights[weights < floor * (1 - 1e-6)] = 0.0
+    heights = weights.cumsum(-1) / weights.sum()
+    return float(heights[token - 1]) if token else 0.0, float(heights[token])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from([3, 129, 700, 5000, 40_000]),
+    st.sampled_from([0.0, 1.0, 6.0]),
+    st.fixed_dictionaries(
+        {
+            "temperature": st.sampled_from([0.2, 1.0, 4.0]),
+            "top_k": st.sampled_from([0, 2, 40, 900]),
+            "top_p": st.sampled_from([0.05, 0.9, 0.9999, 1.0]),
+            "min_p": st.sampled_from([0.0, 0.01, 0.5]),
+        }
+    ),
+)
+def test_a_draw_is_what_sorting_the_vocabulary_would_give(
+    seed: int, size: int, spread: float, parameters: dict[str, float]
+) -> None:
+    logits = torch.randn(size, generator=torch.Generator().manual_seed(seed)) * spread
+    (token,) = sample(logits[None], [sampler(size=size, seed=seed, **parameters)])
+    assert token is not None
+    low, high = _interval(logits, token, parameters)
+    # Float32 weights against float64 ones; a token at the nucleus' border may be in or out.
+    slack = 1e-4 if spread else 2.5 / size
+    assert low - slack <= uniform(seed, 0) <= high + slack
+
+
+def test_infinity_is_no_token() -> None:
+    logits = torch.stack([row(1), row(2), torch.full((VOCAB,), -torch.inf)])
+    logits[1, 7] = torch.inf
+    picked = sample(logits, [sampler(temperature=1.0) for _ in logits])
+    assert picked[0] is not None and picked[1:] == [None, None]
