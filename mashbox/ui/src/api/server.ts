@@ -1,0 +1,131 @@
+import { computed, effect, signal } from "@preact/signals";
+import { request } from "./client";
+import { ApiError } from "./errors";
+import { key } from "./key";
+
+/** The server as `/health` last told of it. */
+export interface Health {
+  status: "ok" | "loading";
+  live_rows: number | null;
+  waiting: number;
+  worker_restarts: number;
+}
+
+/** The served model as `/v1/models` tells of it. */
+export interface Model {
+  id: string;
+  max_model_len: number;
+  slots?: number;
+}
+
+/** `restarting` is loading of a server that was ready before. */
+export type Phase = "unknown" | "ready" | "loading" | "restarting" | "offline";
+
+export const phase = signal<Phase>("unknown");
+/** When the phase began, in milliseconds since 1970. */
+export const since = signal(Date.now());
+export const health = signal<Health | null>(null);
+export const model = signal<Model | null>(null);
+/** A key is asked for, and there is none or a wrong one. */
+export const locked = signal(false);
+
+/** Requests that run or wait for the server make it worth to look more often. */
+export const eager = signal(0);
+
+const QUICK_MS = 1000;
+const SLOW_MS = 5000;
+const TIMEOUT_MS = 8000;
+
+const quick = computed(() => phase.value !== "ready" || eager.value > 0);
+let timer: ReturnType<typeof setTimeout> | undefined;
+let looking: Promise<void> | null = null;
+
+/** Look at the server now and then, until the returned function is called. */
+export function watchServer(): () => void {
+  let watching = true;
+  const round = async () => {
+    clearTimeout(timer);
+    if (!document.hidden) await look();
+    clearTimeout(timer);
+    if (watching) timer = setTimeout(round, quick.value ? QUICK_MS : SLOW_MS);
+  };
+  const now = () => void round();
+  const stops = [
+    effect(() => {
+      if (quick.value) now();
+    }),
+    effect(() => {
+      // With another key the answer may be another one.
+      void key.value;
+      void lookAtModel();
+    }),
+  ];
+  const signals = [
+    [document, "visibilitychange"],
+    [window, "online"],
+    [window, "offline"],
+  ] as const;
+  for (const [target, name] of signals) target.addEventListener(name, now);
+  return () => {
+    watching = false;
+    clearTimeout(timer);
+    for (const stop of stops) stop();
+    for (const [target, name] of signals) target.removeEventListener(name, now);
+  };
+}
+
+/** Ask for the server's health. Those who ask meanwhile get the same answer. */
+export function look(): Promise<void> {
+  looking ??= ask().finally(() => (looking = null));
+  return looking;
+}
+
+async function ask(): Promise<void> {
+  try {
+    const response = await fetch("/health", {
+      cache: "no-store",
+      credentials: "omit",
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    });
+    const report = (await response.json()) as Health;
+    if (report.status !== "ok" && report.status !== "loading") throw new TypeError("health");
+    health.value = report;
+    const before = phase.peek();
+    const again = report.worker_restarts > 0 || before === "ready" || before === "restarting";
+    enter(report.status === "ok" ? "ready" : again ? "restarting" : "loading");
+    if (!model.peek() && !locked.peek()) await lookAtModel();
+  } catch {
+    enter("offline");
+  }
+}
+
+function enter(next: Phase): void {
+  if (phase.peek() === next) return;
+  // After a gap another server, with another model, may stand at the address.
+  if (phase.peek() === "offline") void lookAtModel();
+  since.value = Date.now();
+  phase.value = next;
+}
+
+/** Ask which model is served. A missing or wrong key sets `locked`. */
+export async function lookAtModel(): Promise<void> {
+  try {
+    const response = await request("/v1/models");
+    const page = (await response.json()) as { data?: Model[] };
+    model.value = page.data?.[0] ?? null;
+    locked.value = false;
+  } catch (error) {
+    if (error instanceof ApiError && error.trouble === "key") locked.value = true;
+  }
+}
+
+/** Whether the server takes this key. Raises ApiError when that can't be told. */
+export async function takesKey(candidate: string): Promise<boolean> {
+  try {
+    await request("/v1/models", {}, candidate);
+    return true;
+  } catch (error) {
+    if (error instanceof ApiError && error.trouble === "key") return false;
+    throw error;
+  }
+}
