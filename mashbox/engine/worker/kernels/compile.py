@@ -31,6 +31,9 @@ _OF_A_FILE = {
 }
 """Flags of single files: what they hold is chosen at run time, by what the processor can do."""
 
+_OF_ANY_PROCESSOR = {"ops_plain.cpp": ("-O2",)}
+"""Likewise for any processor: -O3 unrolls the plain kernels for a minute, and makes them no faster."""
+
 _WITHOUT = "the fast engine is left out, the exact one runs"
 
 
@@ -68,7 +71,7 @@ def _build(compiler: str, folder: Path, target: Path) -> str | None:
     intel = platform.machine().lower() in ("x86_64", "amd64")
     jobs = []
     for source in sorted(SOURCES.glob("*.cpp")):
-        own = _OF_A_FILE.get(source.name, ()) if intel else ()
+        own = _OF_ANY_PROCESSOR.get(source.name, ()) + (_OF_A_FILE.get(source.name, ()) if intel else ())
         command = [
             *compiler.split(),
             *_FLAGS,

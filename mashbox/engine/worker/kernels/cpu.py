@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -23,12 +24,24 @@ from mashbox.errors import UsageError
 GROUP = 32
 """Numbers of a row that share a scale: the inputs of every matrix come in multiples of this."""
 
-_KINDS = {"Q4_0": (2, 4, 18), "Q4_1": (3, 4, 20), "Q8_0": (8, 8, 34)}
-"""ggml's number of a type, its bits once packed, and the bytes of its blocks of 32 weights."""
+_KINDS = {
+    "F32": 0,
+    "F16": 1,
+    "Q4_0": 2,
+    "Q4_1": 3,
+    "Q5_0": 6,
+    "Q5_1": 7,
+    "Q8_0": 8,
+    "Q4_K": 12,
+    "Q5_K": 13,
+    "Q6_K": 14,
+    "BF16": 30,
+}
+"""ggml's numbers of the types that the kernels multiply with."""
 
 
 class _Matrix(Structure):
-    _fields_ = (("bits", c_int64), ("rows", c_int64), ("cols", c_int64), ("data", c_void_p))
+    _fields_ = (("kind", c_int64), ("rows", c_int64), ("cols", c_int64), ("data", c_void_p))
 
 
 _PROJECTIONS = ("query", "key", "value", "output", "gate", "up", "down")
@@ -63,15 +76,23 @@ class _Model(Structure):
 
 @dataclass(frozen=True, slots=True)
 class PackedMatrix:
-    """A matrix of ``rows`` outputs and ``cols`` inputs as the kernels read it: ``bits`` 4 or 8."""
+    """A matrix of ``rows`` outputs and ``cols`` inputs as the kernels read it, of ggml's type ``kind``."""
 
-    bits: int
+    kind: str
     rows: int
     cols: int
     data: Tensor
 
     def struct(self) -> _Matrix:
-        return _Matrix(self.bits, self.rows, self.cols, self.data.data_ptr())
+        return _Matrix(_KINDS[self.kind], self.rows, self.cols, self.data.data_ptr())
+
+    def row(self, number: int) -> Tensor:
+        """One output's weights, float32 [cols]."""
+        if not 0 <= number < self.rows:
+            raise IndexError(f"The matrix has {self.rows} rows, none of number {number}.")
+        out = torch.empty(self.cols)
+        _library().mashbox_unpack(self.struct(), number, out.data_ptr())
+        return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +140,12 @@ def _library() -> Any:
             "Install a C++ compiler (g++), then install mashbox again; or use --engine exact.",
         )
     library = ctypes.CDLL(str(path))
-    library.mashbox_packed_bytes.argtypes = (c_int, c_int64, c_int64)
+    library.mashbox_packed_bytes.argtypes = (c_int64, c_int64, c_int64)
     library.mashbox_packed_bytes.restype = c_int64
-    library.mashbox_pack.argtypes = (c_int, c_void_p, c_int64, c_int64, c_void_p)
+    library.mashbox_pack.argtypes = (c_int64, c_void_p, c_int64, c_int64, c_void_p)
     library.mashbox_pack.restype = None
+    library.mashbox_unpack.argtypes = (POINTER(_Matrix), c_int64, c_void_p)
+    library.mashbox_unpack.restype = None
     library.mashbox_open.argtypes = (POINTER(_Model), c_int, c_int)
     library.mashbox_open.restype = c_void_p
     library.mashbox_close.argtypes = (c_void_p,)
@@ -152,16 +175,16 @@ def can_pack(kind: str) -> bool:
     return kind in _KINDS
 
 
-def pack(kind: str, rows: NDArray[np.uint8], cols: int) -> PackedMatrix:
-    """Pack a matrix of a GGUF file: ``rows`` [outputs, bytes of a row], of ``cols`` inputs each."""
-    number, bits, block = _KINDS[kind]
-    if cols % GROUP or rows.shape[1] != cols // GROUP * block:
-        raise ValueError(f"Rows of {rows.shape[1]} bytes do not hold {cols} weights of type {kind}.")
-    source = np.ascontiguousarray(rows)
-    library = _library()
-    data = torch.empty(library.mashbox_packed_bytes(number, rows.shape[0], cols), dtype=torch.uint8)
-    library.mashbox_pack(number, source.ctypes.data, rows.shape[0], cols, data.data_ptr())
-    return PackedMatrix(bits, rows.shape[0], cols, data)
+def pack(kind: str, rows: NDArray[Any], cols: int) -> PackedMatrix:
+    """Pack a matrix of ``cols`` inputs from its ``rows`` [outputs, …] as ``GGUFFile.data`` gives them."""
+    source = np.ascontiguousarray(rows).view(np.uint8)
+    block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
+    if cols % block or cols % GROUP or source.shape[1] != cols // block * block_bytes:
+        raise ValueError(f"Rows of {source.shape[1]} bytes do not hold {cols} weights of type {kind}.")
+    number, library = _KINDS[kind], _library()
+    data = torch.empty(library.mashbox_packed_bytes(number, source.shape[0], cols), dtype=torch.uint8)
+    library.mashbox_pack(number, source.ctypes.data, source.shape[0], cols, data.data_ptr())
+    return PackedMatrix(kind, source.shape[0], cols, data)
 
 
 def product(matrix: PackedMatrix, x: Tensor, *, threads: int = 1, instructions: int | None = None) -> Tensor:

@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from gguf.constants import GGMLQuantizationType
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize, quantize
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mashbox.engine.worker.kernels.cpu import Decoder, DecoderLayer, PackedMatrix, pack
@@ -19,9 +20,40 @@ def packed(weight: Tensor, kind: str = "Q8_0") -> tuple[PackedMatrix, Tensor]:
     return pack(kind, blocks, weight.shape[1]), torch.from_numpy(dequantize(blocks, rounding)).double()
 
 
+KINDS = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "F16", "BF16", "F32"]
+_HALVES = {"Q4_1": (0, 2), "Q5_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
+"""Where a block keeps numbers in half precision, if not at its beginning alone."""
+
+
+def inputs_of(kind: str) -> int:
+    """The inputs of a block."""
+    return max(GGML_QUANT_SIZES[GGMLQuantizationType[kind]][0], 32)
+
+
+def random_blocks(rows: int, cols: int, kind: str, seed: int = 0) -> NDArray[Any]:
+    """A matrix in a file's form: any bits, scales of both signs."""
+    random = np.random.default_rng(seed)
+    if kind in ("F32", "F16"):
+        return random.standard_normal((rows, cols)).astype("float32" if kind == "F32" else "float16")
+    if kind == "BF16":
+        return random.standard_normal((rows, cols)).astype(np.float32).view(np.uint16)[:, 1::2].copy()
+    block, size = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
+    blocks = random.integers(0, 256, (rows, cols // block, size), np.uint8)
+    for at in _HALVES.get(kind, (0,)):
+        numbers = random.standard_normal((rows, cols // block)).astype(np.float16) / np.float16(64)
+        blocks[:, :, at : at + 2] = numbers[..., None].view(np.uint8)
+    return blocks.reshape(rows, -1)
+
+
+def numbers_of(blocks: NDArray[Any], kind: str) -> Tensor:
+    """The numbers of a file's rows by the ``gguf`` package, float32."""
+    return torch.from_numpy(dequantize(blocks.view(np.uint8), GGMLQuantizationType[kind]).astype(np.float32))
+
+
 def random_matrix(rows: int, cols: int, kind: str, seed: int = 0) -> tuple[PackedMatrix, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return packed(torch.randn(rows, cols, generator=generator) / cols**0.5, kind)
+    """A random matrix, packed, and its numbers in float64."""
+    blocks = random_blocks(rows, cols, kind, seed)
+    return pack(kind, blocks, cols), numbers_of(blocks, kind).double()
 
 
 def decoder_of(loaded: LoadedModel) -> Decoder:

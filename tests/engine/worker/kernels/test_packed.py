@@ -46,7 +46,7 @@ def start(path: Path, **changes: Any) -> Start:
     return Start(model=str(path), **fields | changes)
 
 
-@pytest.mark.parametrize("quant", ["Q4_0", "Q4_1", "Q8_0"])
+@pytest.mark.parametrize("quant", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "F16", "BF16", "F32"])
 @pytest.mark.parametrize(
     "changes",
     [
@@ -81,7 +81,7 @@ def test_progress_counts_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "changes", "why"),
     [
-        ({"quant": "F32"}, {}, "type F32"),
+        ({"quant": "MXFP4"}, {}, "type MXFP4"),
         ({"model_type": "gemma3_text"}, {}, "gemma3_text"),
         ({}, {"weights": "f32"}, "--weights auto"),
         ({}, {"format": "safetensors"}, "GGUF"),

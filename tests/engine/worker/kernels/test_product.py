@@ -9,9 +9,14 @@ from gguf.constants import GGMLQuantizationType
 from gguf.quants import dequantize
 
 from mashbox.engine.worker.kernels.cpu import best_instructions, pack, product
-from tests.engine.worker.kernels.packing import half_bits, random_matrix
-
-KINDS = ["Q4_0", "Q4_1", "Q8_0"]
+from tests.engine.worker.kernels.packing import (
+    KINDS,
+    half_bits,
+    inputs_of,
+    numbers_of,
+    random_blocks,
+    random_matrix,
+)
 
 
 def activations(rows: int, cols: int, seed: int = 5) -> torch.Tensor:
@@ -30,26 +35,47 @@ def instructions(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("outputs", "inputs"), [(8, 32), (64, 576), (13, 96), (1, 64)])
-def test_equals_the_unpacked_product(kind: str, outputs: int, inputs: int, instructions: int) -> None:
+def test_a_row_is_the_numbers_of_the_file(kind: str) -> None:
+    blocks = random_blocks(13, 512, kind)
+    matrix = pack(kind, blocks, 512)
+    found = torch.stack([matrix.row(number) for number in range(13)])
+    wanted = numbers_of(blocks, kind)
+    # With a minimum the order of two roundings differs; nothing else is rounded at all.
+    slack = 1e-6 * float(wanted.abs().max()) if kind in ("Q4_1", "Q5_1", "Q4_K", "Q5_K") else 0
+    torch.testing.assert_close(found, wanted, rtol=0, atol=slack)
+    with pytest.raises(IndexError):
+        matrix.row(13)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_memory_is_little_more_than_the_file(kind: str) -> None:
+    blocks = random_blocks(16, 512, kind)
+    assert pack(kind, blocks, 512).data.nbytes <= 1.04 * blocks.nbytes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("outputs", "blocks"), [(8, 1), (64, 9), (13, 3), (1, 2)])
+def test_equals_the_unpacked_product(kind: str, outputs: int, blocks: int, instructions: int) -> None:
+    inputs = blocks * inputs_of(kind)
     matrix, weights = random_matrix(outputs, inputs, kind)
     x = activations(5, inputs)
     found = product(matrix, x, instructions=instructions)
     # Each input is off by half a step of its group at most, 1/65534 of the group's largest.
-    steps = x.reshape(5, -1, 32).abs().amax(-1, keepdim=True).expand(-1, -1, 32).reshape(5, inputs) / 65534
-    bound = (steps.double() + 1e-6 * x.abs().double()) @ weights.abs().T
-    # The minimum is taken out of a 4-bit weight and put back: its product can cancel.
-    slack = 1e-6 * (x.abs().double().sum(-1, keepdim=True))
+    largest = x.reshape(5, -1, 32).abs().amax(-1, keepdim=True).expand(-1, -1, 32).reshape(5, inputs)
+    bound = (largest.double() / 65534 + 1e-6 * x.abs().double()) @ weights.abs().T
+    # What is taken out of a weight and put back, its minimum or offset, can cancel.
+    slack = 1e-6 * largest.double().sum(-1, keepdim=True) * weights.abs().max()
     assert ((found.double() - x.double() @ weights.T).abs() <= bound + slack).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_is_the_same_bits_alone_in_any_batch_and_with_any_threads(kind: str, instructions: int) -> None:
-    matrix, _ = random_matrix(77, 160, kind)
-    x = activations(11, 160)
+    inputs = 256 if inputs_of(kind) > 32 else 160
+    matrix, _ = random_matrix(77, inputs, kind)
+    x = activations(35, inputs)
     alone = torch.cat([product(matrix, row[None], instructions=instructions) for row in x])
-    for rows in range(1, 12):
-        for threads in (1, 2, 3, 16):
+    for rows in (*range(1, 18), 31, 32, 33, 35):
+        for threads in (1, 2, 3, 16)[: 1 + rows % 4]:
             found = product(matrix, x[:rows], threads=threads, instructions=instructions)
             assert torch.equal(found, alone[:rows])
     assert torch.equal(product(matrix, x.flip(0), instructions=instructions), alone.flip(0))
@@ -59,15 +85,16 @@ def test_a_row_is_the_same_bits_alone_in_any_batch_and_with_any_threads(kind: st
 def test_vector_instructions_give_the_same_bits(kind: str) -> None:
     if best_instructions() < 2:
         pytest.skip("this processor has one set of vector instructions")
-    matrix, _ = random_matrix(64, 320, kind)
-    x = activations(7, 320)
+    matrix, _ = random_matrix(64, 512, kind)
+    x = activations(19, 512)
     assert torch.equal(product(matrix, x, instructions=1), product(matrix, x, instructions=2))
 
 
+@pytest.mark.parametrize("kind", ["Q4_1", "Q6_K", "F16"])
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_stays_in_its_row_and_shows(bad: float, instructions: int) -> None:
-    matrix, _ = random_matrix(16, 64, "Q4_1")
-    x = activations(6, 64)
+def test_what_is_not_finite_stays_in_its_row_and_shows(bad: float, kind: str, instructions: int) -> None:
+    matrix, _ = random_matrix(16, 256, kind)
+    x = activations(6, 256)
     clean = product(matrix, x, instructions=instructions)
     x[2, 40] = bad
     found = product(matrix, x, instructions=instructions)
@@ -92,17 +119,15 @@ def test_the_largest_whole_numbers_do_not_overflow(instructions: int) -> None:
     assert found.item() == pytest.approx(-128 * 32 * 3.0, rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    "scale", [0x0000, 0x8000, 0x0001, 0x0080, 0x03FF, 0x83FF, 0x0400, 0x3C01, 0xB800, 0x6FFF]
-)
-def test_a_minimum_is_made_exactly_of_any_scale(scale: int) -> None:
+@pytest.mark.parametrize("scale", [0x0000, 0x8000, 0x0001, 0x03FF, 0x83FF, 0x0400, 0x3C01, 0xB800, 0x7BFF])
+def test_any_scale_is_kept_exactly(scale: int, instructions: int) -> None:
     codes = np.arange(16, dtype=np.uint8) * 0x11
     blocks = np.concatenate([half_bits(scale), codes])[None]
     wanted = dequantize(blocks, GGMLQuantizationType.Q4_0)
-    each = torch.eye(32)
-    found = product(pack("Q4_0", blocks, 32), each)[:, 0]
-    largest = float(np.abs(wanted).max())
-    torch.testing.assert_close(found, torch.from_numpy(wanted[0]), rtol=0, atol=largest * 1e-6)
+    matrix = pack("Q4_0", blocks, 32)
+    assert torch.equal(matrix.row(0), torch.from_numpy(wanted[0]))
+    found = product(matrix, torch.eye(32), instructions=instructions)[:, 0]
+    torch.testing.assert_close(found, matrix.row(0), rtol=1e-6, atol=0)
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -30,6 +30,17 @@ inline F8 half_load(const uint16_t* p) {
 inline void half_store(uint16_t* p, F8 a) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
 }
+inline F8 bfloat_load(const uint16_t* p) {
+    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+// Eight bytes as numbers.
+inline F8 unsigned_bytes(const uint8_t* p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+inline F8 signed_bytes(const uint8_t* p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
 inline F8 to_float(I8 a) { return _mm256_cvtepi32_ps(a); }
 // 2^n of whole numbers n from -126 to 127; anything for NaN.
 inline F8 power_of_two(F8 n) {
@@ -43,11 +54,18 @@ inline I8 all_pairs(const int16_t* p) {
     std::memcpy(&pair, p, 4);
     return _mm256_set1_epi32(pair);
 }
-template <int shift> I8 nibbles(I8 w) {
-    return _mm256_and_si256(_mm256_srli_epi32(w, shift), _mm256_set1_epi32(0x000f000f));
+inline I8 all_whole(int32_t x) { return _mm256_set1_epi32(x); }
+inline I8 subtract(I8 a, I8 b) { return _mm256_sub_epi32(a, b); }
+inline I8 keep(I8 a, int32_t mask) { return _mm256_and_si256(a, _mm256_set1_epi32(mask)); }
+inline I8 either(I8 a, I8 b) { return _mm256_or_si256(a, b); }
+// Each lane moved by `by` bits to the left, or to the right for less than zero.
+template <int by> I8 shifted(I8 a) {
+    return by > 0 ? _mm256_slli_epi32(a, by > 0 ? by : 0) : by < 0 ? _mm256_srli_epi32(a, by < 0 ? -by : 0) : a;
 }
+// The bytes 0 and 2 of each lane in 16 bits, and the bytes 1 and 3.
 inline I8 even_bytes(I8 w) { return _mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8); }
 inline I8 odd_bytes(I8 w) { return _mm256_srai_epi16(w, 8); }
+inline I8 odd_unsigned(I8 w) { return _mm256_srli_epi16(w, 8); }
 // acc + the sum of the products of each lane's two 16-bit halves.
 inline I8 dot(I8 acc, I8 a, I8 b) {
 #if defined(__AVX512VNNI__) && defined(__AVX512VL__)

@@ -64,6 +64,17 @@ inline F8 abs(F8 a) { LANES a.v[i] = std::fabs(a.v[i]); return a; }
 inline F8 nearest(F8 a) { LANES a.v[i] = std::nearbyint(a.v[i]); return a; }
 inline F8 half_load(const uint16_t* p) { F8 a; LANES a.v[i] = half_to_float(p[i]); return a; }
 inline void half_store(uint16_t* p, F8 a) { LANES p[i] = float_to_half(a.v[i]); }
+inline F8 bfloat_load(const uint16_t* p) {
+    F8 a;
+    LANES {
+        const uint32_t bits = uint32_t(p[i]) << 16;
+        std::memcpy(&a.v[i], &bits, 4);
+    }
+    return a;
+}
+// Eight bytes as numbers.
+inline F8 unsigned_bytes(const uint8_t* p) { F8 a; LANES a.v[i] = float(p[i]); return a; }
+inline F8 signed_bytes(const uint8_t* p) { F8 a; LANES a.v[i] = float(int8_t(p[i])); return a; }
 inline F8 to_float(I8 a) { F8 b; LANES b.v[i] = float(a.v[i]); return b; }
 // 2^n of whole numbers n from -126 to 127; anything for NaN.
 inline F8 power_of_two(F8 n) {
@@ -83,10 +94,16 @@ inline I8 all_pairs(const int16_t* p) {
     LANES a.v[i] = pair;
     return a;
 }
-template <int shift> I8 nibbles(I8 w) {
-    LANES w.v[i] = int32_t(uint32_t(w.v[i]) >> shift & 0x000f000f);
-    return w;
+inline I8 all_whole(int32_t x) { I8 a; LANES a.v[i] = x; return a; }
+inline I8 subtract(I8 a, I8 b) { LANES a.v[i] -= b.v[i]; return a; }
+inline I8 keep(I8 a, int32_t mask) { LANES a.v[i] &= mask; return a; }
+inline I8 either(I8 a, I8 b) { LANES a.v[i] |= b.v[i]; return a; }
+// Each lane moved by `by` bits to the left, or to the right for less than zero.
+template <int by> I8 shifted(I8 a) {
+    LANES a.v[i] = int32_t(by > 0 ? uint32_t(a.v[i]) << (by > 0 ? by : 0) : uint32_t(a.v[i]) >> (by < 0 ? -by : 0));
+    return a;
 }
+// The bytes 0 and 2 of each lane in 16 bits, and the bytes 1 and 3.
 inline int32_t two(int16_t low, int16_t high) { return int32_t(uint32_t(uint16_t(high)) << 16 | uint16_t(low)); }
 inline I8 even_bytes(I8 w) {
     LANES w.v[i] = two(int8_t(w.v[i]), int8_t(w.v[i] >> 16));
@@ -94,6 +111,10 @@ inline I8 even_bytes(I8 w) {
 }
 inline I8 odd_bytes(I8 w) {
     LANES w.v[i] = two(int8_t(w.v[i] >> 8), int8_t(w.v[i] >> 24));
+    return w;
+}
+inline I8 odd_unsigned(I8 w) {
+    LANES w.v[i] = int32_t(uint32_t(w.v[i]) >> 8 & 0x00ff00ff);
     return w;
 }
 // acc + the sum of the products of each lane's two 16-bit halves.

@@ -9,17 +9,20 @@ extern "C" {
 
 #define MASHBOX_API __attribute__((visibility("default")))
 
-// Bytes of a matrix of ggml's type `kind` (2: Q4_0, 3: Q4_1, 8: Q8_0) once packed; 0: it can't be.
-MASHBOX_API int64_t mashbox_packed_bytes(int kind, int64_t rows, int64_t cols);
-// Packs rows as they lie in a GGUF file.
-MASHBOX_API void mashbox_pack(int kind, const uint8_t* source, int64_t rows, int64_t cols, uint8_t* out);
-
 typedef struct {
-    int64_t bits;  // 4 or 8
+    int64_t kind;  // ggml's number of its type: 0 F32, 1 F16, 2 Q4_0, 3 Q4_1, 6 Q5_0, 7 Q5_1, 8 Q8_0, 12 Q4_K,
+                   // 13 Q5_K, 14 Q6_K, 30 BF16
     int64_t rows;
     int64_t cols;
     const uint8_t* data;
 } mashbox_matrix;
+
+// Bytes of a matrix of ggml's type `kind` once packed; 0: it can't be.
+MASHBOX_API int64_t mashbox_packed_bytes(int64_t kind, int64_t rows, int64_t cols);
+// Packs rows as they lie in a GGUF file.
+MASHBOX_API void mashbox_pack(int64_t kind, const uint8_t* source, int64_t rows, int64_t cols, uint8_t* out);
+// One row in float32 [cols].
+MASHBOX_API void mashbox_unpack(const mashbox_matrix* matrix, int64_t row, float* out);
 
 typedef struct {
     const float* input_norm;   // [hidden]

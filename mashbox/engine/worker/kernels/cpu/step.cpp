@@ -3,89 +3,31 @@
 
 #include "mashbox_cpu.h"
 #include "ops.h"
+#include "rows.h"
 #include "team.h"
 
 using namespace mashbox;
 
 namespace {
 
-const Ops* ops_for(int instructions) {
-    if (instructions < 0 || instructions > mashbox_best()) return nullptr;
-#if defined(__x86_64__)
-    if (instructions == 2) return &kAvx512;
-    if (instructions == 1) return &kAvx2;
-#endif
-    return &kPlain;
-}
+Matrix view(const mashbox_matrix& m) { return Matrix{m.kind, m.rows, m.cols, m.data}; }
 
-Matrix view(const mashbox_matrix& m) { return Matrix{m.bits, m.rows, m.cols, m.data}; }
-
-// Where member `part` of `parts` begins among `count` pieces of work.
-int64_t begin_of(int64_t count, int part, int parts) { return count * part / parts; }
-
-struct Quantised {
-    std::vector<int16_t> q;
-    std::vector<float> scale, sum;
-
-    Rows rows(int64_t count, int64_t cols) {
-        q.resize(size_t(count * cols));
-        scale.resize(size_t(count * cols / kGroup));
-        sum.resize(scale.size());
-        return Rows{q.data(), scale.data(), sum.data(), cols};
-    }
-};
-
-float half(const uint8_t* p) {
-    const uint32_t h = p[0] | uint32_t(p[1]) << 8, exponent = h >> 10 & 31, fraction = h & 1023;
-    float size;
-    if (exponent == 31) {
-        size = fraction ? __builtin_nanf("") : __builtin_inff();
-    } else {
-        size = exponent ? __builtin_ldexpf(float(fraction | 1024), int(exponent) - 25)
-                        : __builtin_ldexpf(float(fraction), -24);
-    }
-    return h & 0x8000 ? -size : size;
-}
-
-// One row of a packed matrix in float32.
-void unpack_row(const Matrix& m, int64_t row, float* out) {
-    const int64_t blocks = m.cols / kGroup, bytes = block_bytes(m.bits), lane = row % kLanes;
-    const uint8_t* block = m.data + row / kLanes * blocks * bytes;
-    for (int64_t b = 0; b < blocks; ++b, block += bytes, out += kGroup) {
-        const uint8_t* halves = block + bytes - (m.bits == 4 ? 32 : 16) + 2 * lane;
-        const float scale = half(halves);
-        for (int64_t i = 0; i < kGroup; ++i) {
-            if (m.bits == 4) {
-                const uint8_t byte = block[32 * (i / 8) + 4 * lane + i % 8 / 2];
-                out[i] = scale * float(i % 2 ? byte >> 4 : byte & 15) + half(halves + 16);
-            } else {
-                const int64_t pair = 4 * (i / 8) + i % 4;
-                out[i] = scale * float(int8_t(block[32 * (pair / 2) + 4 * lane + pair % 2 + (i % 8 / 4) * 2]));
-            }
+bool floating(const mashbox_model& model) {
+    bool found = layout(model.head.kind).floating();
+    for (int64_t l = 0; l < model.layers; ++l) {
+        const mashbox_layer& a = model.layer[l];
+        for (const mashbox_matrix* m : {&a.query, &a.key, &a.value, &a.output, &a.gate, &a.up, &a.down}) {
+            found |= layout(m->kind).floating();
         }
     }
+    return found;
 }
 
 }  // namespace
 
-extern "C" int mashbox_best(void) {
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                      __builtin_cpu_supports("f16c");
-    if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512vnni")) {
-        return 2;
-    }
-    return avx2 ? 1 : 0;
-#else
-    return 0;
-#endif
-}
-
 struct mashbox_engine {
     mashbox_engine(const mashbox_model& model, int threads, const Ops& ops)
-        : m_(model), ops_(ops), team_(threads), scores_(size_t(threads)) {
+        : m_(model), ops_(ops), floating_(floating(model)), team_(threads), scores_(size_t(threads)) {
         for (auto& row : scores_) row.resize(size_t(m_.ctx + 8));
     }
 
@@ -111,9 +53,9 @@ struct mashbox_engine {
         attended_.resize(size_t(rows * query_width()));
         gate_.resize(size_t(rows * m_.inner));
         up_.resize(size_t(rows * m_.inner));
-        from_hidden_ = hidden_rows_.rows(rows, m_.hidden);
-        from_attention_ = attention_rows_.rows(rows, query_width());
-        from_inner_ = inner_rows_.rows(rows, m_.inner);
+        from_hidden_ = hidden_rows_.rows(rows, m_.hidden, floating_);
+        from_attention_ = attention_rows_.rows(rows, query_width(), floating_);
+        from_inner_ = inner_rows_.rows(rows, m_.inner, floating_);
     }
 
     // Calls work(i) for this member's share of `count`.
@@ -125,10 +67,9 @@ struct mashbox_engine {
 
     void product(int member, const mashbox_matrix& matrix, const Rows& from, int64_t rows, float* out,
                  int64_t stride, bool add) {
-        const int64_t panels = (matrix.rows + kLanes - 1) / kLanes;
-        const int64_t first = begin_of(panels, member, team_.size());
-        ops_.product(view(matrix), first, begin_of(panels, member + 1, team_.size()), from, rows, out, stride,
-                     add);
+        const Matrix m = view(matrix);
+        const int64_t panels = panels_of(m), first = begin_of(panels, member, team_.size());
+        ops_.product(m, first, begin_of(panels, member + 1, team_.size()), from, rows, out, stride, add);
     }
 
     void norm_row(int64_t row, const float* weight, int64_t to) {
@@ -139,7 +80,7 @@ struct mashbox_engine {
 
     void quantise(const float* x, const Rows& to, int64_t row) {
         const int64_t groups = to.cols / kGroup;
-        ops_.quantise(x, groups, to.q + row * to.cols, to.scale + row * groups, to.sum + row * groups);
+        ops_.quantise(x, row * groups, groups, to);
     }
 
     void walk(int member, int64_t wanted_count, const int64_t* wanted, float* out) {
@@ -214,8 +155,7 @@ struct mashbox_engine {
         const int64_t groups = m_.inner / kGroup;
         share(member, rows_ * groups, [&](int64_t i) {
             ops_.gate(gate_.data() + i * kGroup, up_.data() + i * kGroup, kGroup);
-            ops_.quantise(gate_.data() + i * kGroup, 1, from_inner_.q + i * kGroup, from_inner_.scale + i,
-                          from_inner_.sum + i);
+            ops_.quantise(gate_.data() + i * kGroup, i, 1, from_inner_);
         });
         team_.barrier();
         product(member, layer.down, from_inner_, rows_, hidden_.data(), m_.hidden, true);
@@ -223,10 +163,11 @@ struct mashbox_engine {
 
     const mashbox_model m_;
     const Ops& ops_;
+    const bool floating_;  // whether a product takes rows as they are
     Team team_;
     std::vector<std::vector<float>> scores_;
     std::vector<float> hidden_, normed_, projected_, attended_, gate_, up_;
-    Quantised hidden_rows_, attention_rows_, inner_rows_;
+    RowStore hidden_rows_, attention_rows_, inner_rows_;
     Rows from_hidden_{}, from_attention_{}, from_inner_{};
     int64_t rows_ = 0;
     const int64_t *token_ = nullptr, *slot_ = nullptr, *position_ = nullptr;
@@ -242,23 +183,4 @@ extern "C" void mashbox_close(mashbox_engine* engine) { delete engine; }
 extern "C" void mashbox_step(mashbox_engine* engine, int64_t rows, const int64_t* token, const int64_t* slot,
                              const int64_t* position, int64_t wanted_count, const int64_t* wanted, float* out) {
     engine->step(rows, token, slot, position, wanted_count, wanted, out);
-}
-
-extern "C" int mashbox_product(const mashbox_matrix* matrix, const float* x, int64_t count, int threads,
-                               int instructions, float* out) {
-    const Ops* ops = ops_for(instructions);
-    if (!ops || threads < 1) return -1;
-    Quantised quantised;
-    const Rows rows = quantised.rows(count, matrix->cols);
-    const int64_t groups = matrix->cols / kGroup, panels = (matrix->rows + kLanes - 1) / kLanes;
-    for (int64_t r = 0; r < count; ++r) {
-        ops->quantise(x + r * matrix->cols, groups, rows.q + r * matrix->cols, rows.scale + r * groups,
-                      rows.sum + r * groups);
-    }
-    Team team(threads);
-    team.run([&](int member) {
-        ops->product(view(*matrix), begin_of(panels, member, threads), begin_of(panels, member + 1, threads),
-                     rows, count, out, matrix->rows, false);
-    });
-    return 0;
 }

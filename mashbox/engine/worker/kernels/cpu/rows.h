@@ -1,0 +1,42 @@
+// Rows of activations as the products take them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "layout.h"
+
+namespace mashbox {
+
+// Rows of `cols` numbers, in groups of 32: x = scale * q. The numbers of a group lie in `ordered_input`'s
+// order. All but `x` are indexed by the group, counted over all rows.
+struct Rows {
+    int64_t cols;
+    int16_t* q;     // [32]
+    float* scale;   // NaN where a number of the group was not finite
+    float* sum;     // scale times the sum of q
+    int32_t* total; // [3] the sum of q over the group, over the inputs 0..15, and over 16..31
+    float* x;       // the numbers themselves, for floating weights; null where no matrix has them
+};
+
+// The memory behind Rows.
+class RowStore {
+   public:
+    Rows rows(int64_t count, int64_t cols, bool floating) {
+        const size_t groups = size_t(count * cols / kGroup);
+        q_.resize(groups * kGroup);
+        scale_.resize(groups);
+        sum_.resize(groups);
+        total_.resize(3 * groups);
+        if (floating) x_.resize(groups * kGroup);
+        return Rows{cols, q_.data(), scale_.data(), sum_.data(), total_.data(), floating ? x_.data() : nullptr};
+    }
+
+   private:
+    std::vector<int16_t> q_;
+    std::vector<float> scale_, sum_, x_;
+    std::vector<int32_t> total_;
+};
+
+}  // namespace mashbox
