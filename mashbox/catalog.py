@@ -96,6 +96,10 @@ class Recommended(_Strict, frozen=True, kw_only=True):
     presence_penalty: float | None = None
     repetition_penalty: Annotated[float, Meta(gt=0)] | None = None
 
+    def fields(self) -> dict[str, float]:
+        """What is named, as a request to the server names it."""
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+
 
 class Sampling(_Strict, frozen=True, kw_only=True):
     """Recommended sampling while the model thinks, and while it does not."""

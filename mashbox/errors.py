@@ -29,6 +29,9 @@
 The message says what happened and names the thing; ``remedy`` says what to do about it.
 """
 
+GET_ANEW = "Get the file anew: pull the model again, or copy a file of your own from where it came."
+"""The remedy for a damaged file, whether the store or its user looks after it."""
+
 
 class MashboxError(Exception):
     """Base of the tree: ``message`` says what happened, ``remedy`` (may be empty) what to do."""

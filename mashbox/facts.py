@@ -9,11 +9,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from mashbox.errors import BadWeights
+from mashbox.errors import GET_ANEW, BadWeights
 from mashbox.gguf_file import GGUFFile
 from mashbox.gguf_keys import Keys
-
-_AGAIN = "Pull the model again."
 
 STATEFUL = frozenset({"linear_attention", "conv", "mamba", "recurrent"})
 """transformers' names of layers that keep a state of fixed size instead of keys and values."""
@@ -124,7 +122,7 @@ def _folder_facts(folder: Path) -> ModelFacts:
     try:
         return _config_facts(text, config, folder)
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise BadWeights(f"{folder / 'config.json'}: no usable {error}.", _AGAIN) from error
+        raise BadWeights(f"{folder / 'config.json'}: no usable {error}.", GET_ANEW) from error
 
 
 def _config_facts(text: dict[str, Any], config: dict[str, Any], folder: Path) -> ModelFacts:
@@ -194,15 +192,15 @@ def safetensors_files(folder: Path) -> list[Path]:
     if not index.is_file():
         single = folder / "model.safetensors"
         if not single.is_file():
-            raise BadWeights(f"{folder}: no model.safetensors and no index of shards.", _AGAIN)
+            raise BadWeights(f"{folder}: no model.safetensors and no index of shards.", GET_ANEW)
         return [single]
     shards = _json(index).get("weight_map")
     if not isinstance(shards, dict) or not shards:
-        raise BadWeights(f"{index}: no map of weights.", _AGAIN)
+        raise BadWeights(f"{index}: no map of weights.", GET_ANEW)
     files = [folder / name for name in sorted(set(shards.values()))]
     missing = [file.name for file in files if file.parent != folder or not file.is_file()]
     if missing:
-        raise BadWeights(f"{folder}: shards are missing: {', '.join(missing)}.", _AGAIN)
+        raise BadWeights(f"{folder}: shards are missing: {', '.join(missing)}.", GET_ANEW)
     return files
 
 
@@ -217,7 +215,7 @@ def _count(files: list[Path]) -> tuple[int, int, str]:
             nbytes += entry["data_offsets"][1] - entry["data_offsets"][0]
             kinds[entry["dtype"]] = kinds.get(entry["dtype"], 0) + count
     if not parameters:
-        raise BadWeights(f"{files[0]}: no tensors.", _AGAIN)
+        raise BadWeights(f"{files[0]}: no tensors.", GET_ANEW)
     return parameters, nbytes, max(kinds, key=lambda kind: kinds[kind])
 
 
@@ -228,15 +226,17 @@ def _header(file: Path) -> Iterator[dict[str, Any]]:
         head = stream.read(8)
         length = struct.unpack("<Q", head)[0] if len(head) == 8 else size
         if length > size - 8:
-            raise BadWeights(f"{file}: not a safetensors file, or cut short.", _AGAIN)
+            raise BadWeights(f"{file}: not a safetensors file, or cut short.", GET_ANEW)
         try:
             table = json.loads(stream.read(length))
             entries = [entry for name, entry in table.items() if name != "__metadata__"]
             end = max((entry["data_offsets"][1] for entry in entries), default=0)
         except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise BadWeights(f"{file}: its header can't be read.", _AGAIN) from error
+            raise BadWeights(f"{file}: its header can't be read.", GET_ANEW) from error
     if 8 + length + end > size:
-        raise BadWeights(f"{file}: {8 + length + end} bytes long by its header, the file has {size}.", _AGAIN)
+        raise BadWeights(
+            f"{file}: {8 + length + end} bytes long by its header, the file has {size}.", GET_ANEW
+        )
     yield from entries
 
 
@@ -244,9 +244,9 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_bytes())
     except OSError as error:
-        raise BadWeights(f"{path}: {error.strerror or error}.", _AGAIN) from error
+        raise BadWeights(f"{path}: {error.strerror or error}.", GET_ANEW) from error
     except ValueError as error:
-        raise BadWeights(f"{path}: no valid JSON ({error}).", _AGAIN) from error
+        raise BadWeights(f"{path}: no valid JSON ({error}).", GET_ANEW) from error
     if not isinstance(value, dict):
-        raise BadWeights(f"{path}: not an object.", _AGAIN)
+        raise BadWeights(f"{path}: not an object.", GET_ANEW)
     return value

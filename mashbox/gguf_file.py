@@ -18,11 +18,10 @@ import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, LlamaFileType
 from numpy.typing import NDArray
 
-from mashbox.errors import BadWeights, UnsupportedModel
+from mashbox.errors import GET_ANEW, BadWeights, UnsupportedModel
 
 MAGIC = b"GGUF"
 _PART = re.compile(r"^(?P<stem>.*)-(?P<no>\d{5})-of-(?P<count>\d{5})\.gguf$")
-_AGAIN = "Pull the model again."
 
 _MAX_DIMENSIONS = 8
 _MAX_PAIRS = 1 << 16
@@ -98,7 +97,7 @@ class GGUFFile:
             self.metadata = part.metadata
         for info in part.tensors:
             if info.name in self.tensors:
-                raise BadWeights(f"{part.path}: tensor {info.name!r} appears twice.", _AGAIN)
+                raise BadWeights(f"{part.path}: tensor {info.name!r} appears twice.", GET_ANEW)
             self.tensors[info.name] = info
         self._maps.append(part.map)
 
@@ -112,7 +111,8 @@ class GGUFFile:
         promised = self.metadata.get("split.tensors.count", len(self.tensors))
         if promised != len(self.tensors):
             raise BadWeights(
-                f"{self.paths[0]}: the parts hold {len(self.tensors)} tensors instead of {promised}.", _AGAIN
+                f"{self.paths[0]}: the parts hold {len(self.tensors)} tensors instead of {promised}.",
+                GET_ANEW,
             )
 
     def data(self, name: str) -> NDArray[Any]:
@@ -133,7 +133,7 @@ class GGUFFile:
         """``general.architecture``, such as ``llama``."""
         name = self.metadata.get("general.architecture")
         if not isinstance(name, str) or not name:
-            raise BadWeights(f"{self.paths[0]}: the metadata name no architecture.", _AGAIN)
+            raise BadWeights(f"{self.paths[0]}: the metadata name no architecture.", GET_ANEW)
         return name
 
     @property
@@ -182,7 +182,7 @@ def _parts(path: Path) -> list[Path]:
     ]
     missing = [part.name for part in paths if not part.is_file()]
     if missing or not paths:
-        raise BadWeights(f"{path}: parts of the split model are missing: {', '.join(missing)}.", _AGAIN)
+        raise BadWeights(f"{path}: parts of the split model are missing: {', '.join(missing)}.", GET_ANEW)
     return paths
 
 
@@ -202,7 +202,7 @@ class _Part:
             self._bad("the header ends before all of it was read: the file is cut short")
 
     def _bad(self, what: str) -> NoReturn:
-        raise BadWeights(f"{self.path}: {what}.", _AGAIN)
+        raise BadWeights(f"{self.path}: {what}.", GET_ANEW)
 
     def _read(self, index: int) -> None:
         tensor_count, pair_count = self._scalar(_U64), self._scalar(_U64)
@@ -323,7 +323,7 @@ def _map(path: Path) -> mmap.mmap:
     try:
         with path.open("rb") as file:
             if path.stat().st_size < 24:
-                raise BadWeights(f"{path}: too short for a GGUF file.", _AGAIN)
+                raise BadWeights(f"{path}: too short for a GGUF file.", GET_ANEW)
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
         raise BadWeights(f"{path}: {error.strerror or error}.", "Check the path.") from error
@@ -331,7 +331,7 @@ def _map(path: Path) -> mmap.mmap:
 
 def _check_head(path: Path, head: mmap.mmap) -> None:
     if head[:4] != MAGIC:
-        raise BadWeights(f"{path}: {_what_it_is(head[:64])}, not a GGUF model.", _AGAIN)
+        raise BadWeights(f"{path}: {_what_it_is(head[:64])}, not a GGUF model.", GET_ANEW)
     version = _U32.unpack_from(head, 4)[0]
     if version in (2, 3):
         return

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from mashbox.errors import BadWeights
+from mashbox.errors import GET_ANEW, BadWeights
 from mashbox.gguf_file import GGUFFile
 
 _MAX_LAYERS = 4096
@@ -110,11 +110,9 @@ class Keys:
         """Rows of the embedding."""
         info = self.file.tensors.get("token_embd.weight")
         if info is None or len(info.shape) != 2:
-            raise BadWeights(
-                f"{self.file.paths[0]}: no embedding (token_embd.weight).", "Pull the model again."
-            )
+            raise BadWeights(f"{self.file.paths[0]}: no embedding (token_embd.weight).", GET_ANEW)
         return info.shape[0]
 
     def _bad(self, key: str, value: Any, wanted: str) -> NoReturn:
         shown = "is missing" if value is None else f"is {str(value)[:40]!r} instead of {wanted}"
-        raise BadWeights(f"{self.file.paths[0]}: {self._name(key)} {shown}.", "Pull the model again.")
+        raise BadWeights(f"{self.file.paths[0]}: {self._name(key)} {shown}.", GET_ANEW)

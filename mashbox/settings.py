@@ -31,6 +31,7 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8000
     ui: bool = False
+    open: bool = False
     ctx: int | None = None
     slots: int | None = None
     cache_ram: int | None = None
@@ -142,6 +143,12 @@ RULES: Mapping[str, Rule] = {
     "port": Rule(_whole(0, 65535), _number(0, 65535), "PORT", "Port to listen on; 0 takes a free one."),
     "ui": Rule(
         _switch, "true or false", "", "Serve the page at /; in this version it shows the server's health."
+    ),
+    "open": Rule(
+        _switch,
+        "true or false",
+        "",
+        "Open the page in the browser when the server is ready; serves it, as --ui.",
     ),
     "ctx": Rule(
         _whole(16, 16_777_216, auto=True),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mashbox.errors import BadWeights, MashboxError, UnsupportedModel
+from mashbox.errors import GET_ANEW, BadWeights, MashboxError, UnsupportedModel
 from mashbox.gguf_file import GGUFFile, is_first_part
 from mashbox.gguf_keys import Keys
 from tests.gguf_bytes import floats, gguf_bytes, tensor_entry, text
@@ -141,7 +141,7 @@ def test_something_else_is_recognised(content: bytes, said: str, tmp_path: Path)
     with pytest.raises(BadWeights, match=said) as caught:
         file_of(tmp_path, content)
     assert str(tmp_path / "model.gguf") in caught.value.message
-    assert caught.value.remedy == "Pull the model again."
+    assert caught.value.remedy == GET_ANEW
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -18,12 +19,15 @@ def output() -> "Console":
 
 def notes() -> "Console":
     """Everything that is not data: progress, warnings, how to go on."""
+    if _live is not None:
+        return _live
     from rich.console import Console
 
     return Console(stderr=True, highlight=False)
 
 
 _as_json = False
+_live: "Console | None" = None
 
 
 def as_json(wanted: bool) -> None:
@@ -32,14 +36,47 @@ def as_json(wanted: bool) -> None:
     _as_json = wanted
 
 
-def _say(label: str, style: str, message: str) -> None:
-    from rich.text import Text
+@contextlib.contextmanager
+def kept(live: "Console") -> Iterator[None]:
+    """Let all that is written to stderr meanwhile go through ``live``, which keeps a line at the bottom."""
+    global _live
+    _live = live
+    try:
+        yield
+    finally:
+        _live = None
 
+
+def _say(label: str, style: str, message: str) -> None:
     line = " ".join(message.split())
     if _as_json:
         _json(label, line)
         return
-    notes().print(Text.assemble((f"{label}:", style), " ", line), soft_wrap=True)
+    from rich.text import Text
+
+    where = notes()
+    text = Text(wrapped(f"{label}: {line}", where))
+    text.stylize(style, 0, len(label) + 1)
+    where.print(text, soft_wrap=True)
+
+
+def wrapped(text: str, where: "Console") -> str:
+    """Prose as it is printed: broken between words on a terminal, as it is elsewhere.
+
+    A word that is longer than the terminal is wide (an address, a path) stays whole, to be copied.
+    """
+    if not where.is_terminal:
+        return text
+    return "\n".join(
+        textwrap.fill(
+            line,
+            where.width,
+            subsequent_indent=" " * (len(line) - len(line.lstrip())),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for line in text.split("\n")
+    )
 
 
 def error(message: str) -> None:
@@ -53,11 +90,28 @@ def warn(message: str) -> None:
 
 
 def note(message: str = "") -> None:
-    """A plain line on stderr, as it is: no wrapping, no markup."""
+    """A line of prose on stderr."""
+    where = notes()
+    verbatim(message if _as_json else wrapped(message, where))
+
+
+def verbatim(message: str) -> None:
+    """A line on stderr that is there to be copied: never wrapped."""
     if _as_json:
         _json("info", message.strip())
         return
     notes().print(message, soft_wrap=True, markup=False)
+
+
+class Stream:
+    """A text stream for log lines: stderr, above the line that :func:`kept` keeps."""
+
+    def write(self, text: str) -> int:
+        notes().print(text.removesuffix("\n"), soft_wrap=True, markup=False)
+        return len(text)
+
+    def flush(self) -> None:
+        """Every line is written at once."""
 
 
 def _json(level: str, message: str) -> None:

@@ -59,7 +59,7 @@ def _display() -> Iterator[Show]:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=notes, transient=True) as bar:
+    with Progress(*columns, console=notes, transient=True) as bar, console.kept(notes):
         task = bar.add_task("Starting", total=1.0)
 
         def show(status: EngineStatus) -> None:

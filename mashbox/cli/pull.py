@@ -248,7 +248,7 @@ def shown() -> "Iterator[Progress]":
         rich_progress.TransferSpeedColumn(),
         rich_progress.TimeRemainingColumn(),
     )
-    with rich_progress.Progress(*columns, console=notes, transient=True) as bars:
+    with rich_progress.Progress(*columns, console=notes, transient=True) as bars, console.kept(notes):
         yield _Bars(bars)
 
 

@@ -3,11 +3,17 @@
 The agents' lines are run as they are printed by the tests of ``tests/agents``.
 """
 
+import dataclasses
 import getpass
 import json
+import re
 import shlex
 import socket
+import textwrap
 from collections.abc import Iterator
+
+from mashbox.catalog import Recommended, Sampling
+from mashbox.store import LocalModel
 
 KEY = "$MASHBOX_API_KEY"
 
@@ -18,29 +24,96 @@ PI_NEEDS = 8_192
 and Claude Code shortens a conversation when 13 thousand and its longest answer are left."""
 
 
-def lines(url: str, model: str, *, ctx: int, keyed: bool) -> Iterator[str]:
-    """Ready-made lines, one purpose each; nothing is printed that does not work."""
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """One way to use the server: ``text`` is what is copied, ``lead`` where it goes if not to a shell."""
+
+    purpose: str
+    text: str
+    lead: str = ""
+    prose: bool = False
+
+    @property
+    def line(self) -> str:
+        """All of it in one line."""
+        return f"  {self.purpose:12}{self.lead}{self.text}"
+
+    def laid_out(self, width: int) -> list[str]:
+        """Lines of at most ``width``, but for a single word that is longer.
+
+        Those of a command go on behind a backslash, as a shell reads them.
+        """
+        if len(self.line) <= width:
+            return [self.line]
+        if self.prose:
+            return textwrap.wrap(self.line, width, subsequent_indent=" " * 14, break_long_words=False)
+        head = f"  {self.purpose:12}{self.lead}".rstrip()
+        return [*([head] if head else []), *_filled(self.text, width - 4, " " if self.lead else " \\")]
+
+
+def _filled(text: str, width: int, joint: str) -> list[str]:
+    """The text's words in lines, indented, each but the last with ``joint`` at its end."""
+    lines = [""]
+    for word in _WORD.findall(text):
+        longer = f"{lines[-1]} {word}".strip()
+        if lines[-1] and len(longer) + len(joint) > width:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return [f"    {line}{joint}".rstrip() for line in lines[:-1]] + [f"    {lines[-1]}"]
+
+
+_WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""")
+"""A word of a shell or a piece of JSON: what is quoted stays together."""
+
+
+def recipes(url: str, model: LocalModel, *, ctx: int, keyed: bool) -> Iterator[Recipe]:
+    """How to use the server, one purpose each; nothing is told that does not work."""
+    yield from clients(url, model.id, ctx=ctx, keyed=keyed)
+    if model.spec is not None and model.spec.sampling is not None:
+        yield Recipe("sampling", sampling(model.spec.sampling), prose=True)
+
+
+def clients(url: str, model: str, *, ctx: int, keyed: bool) -> Iterator[Recipe]:
+    """Terminal, tunnel, SDKs, and the agents that have room in ``ctx`` tokens."""
     host, _, port = url.removeprefix("http://").rpartition(":")
     header = f' -H "Authorization: Bearer {KEY}"' if keyed else ""
     body = json.dumps({"messages": [{"role": "user", "content": "Name three planets."}]})
-    yield _line("chat", f"mashbox chat --url {url}")
-    yield _line("tunnel", f"ssh -L {port}:{host}:{port} {_user()}@{socket.gethostname()}")
-    yield _line(
+    yield Recipe("chat", f"mashbox chat --url {url}")
+    yield Recipe("tunnel", f"ssh -L {port}:{host}:{port} {_user()}@{socket.gethostname()}")
+    yield Recipe(
         "curl", f"curl {url}/v1/chat/completions -H 'Content-Type: application/json'{header} -d '{body}'"
     )
-    yield _line("OpenAI", f"OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY={_key(keyed)}  (model {model})")
+    yield Recipe("model", model, prose=True)
+    yield Recipe("OpenAI", f"export OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY={_key(keyed)}")
+    yield Recipe("Anthropic", f"export ANTHROPIC_BASE_URL={url} ANTHROPIC_API_KEY={_key(keyed)}")
     if ctx >= CLAUDE_CODE_NEEDS:
-        yield _line("Claude Code", claude_code(url, model, ctx=ctx, keyed=keyed))
+        yield Recipe("Claude Code", claude_code(url, model, ctx=ctx, keyed=keyed))
     if ctx >= CODEX_NEEDS:
-        yield _line("Codex", codex(url, model, ctx=ctx, keyed=keyed))
+        yield Recipe("Codex", codex(url, model, ctx=ctx, keyed=keyed))
     if ctx >= PI_NEEDS:
-        yield _line(
-            "Pi", f"~/.pi/agent/models.json: {json.dumps(pi_models(url, model, ctx=ctx, keyed=keyed))}"
-        )
-        yield _line("", pi(model))
+        held = json.dumps(pi_models(url, model, ctx=ctx, keyed=keyed))
+        yield Recipe("Pi", held, lead="~/.pi/agent/models.json: ")
+        yield Recipe("", pi(model))
     if ctx < CLAUDE_CODE_NEEDS:
-        few = f"Claude Code {CLAUDE_CODE_NEEDS:,}, Codex {CODEX_NEEDS:,}, Pi {PI_NEEDS:,}"
-        yield _line("agents", f"need a longer --ctx than {ctx:,}: {few}")
+        agents = {"Claude Code": CLAUDE_CODE_NEEDS, "Codex": CODEX_NEEDS, "Pi": PI_NEEDS}
+        few = ", ".join(f"{agent} {tokens:,}" for agent, tokens in agents.items() if ctx < tokens)
+        yield Recipe("agents", f"need a longer --ctx than {ctx:,}: {few}", prose=True)
+
+
+def sampling(recommended: Sampling) -> str:
+    """What the model's makers recommend, for the settings of an agent: the server's own default is greedy."""
+    parts = [
+        f"{words(kind)}{while_}"
+        for kind, while_ in ((recommended.plain, ""), (recommended.thinking, " while it thinks"))
+        if kind is not None
+    ]
+    return f"its makers recommend {'; '.join(parts)}; a request that sets none is answered greedily"
+
+
+def words(recommended: Recommended) -> str:
+    """``temperature 0.7, top_p 0.8``"""
+    return ", ".join(f"{name} {value:g}" for name, value in recommended.fields().items())
 
 
 def claude_code(url: str, model: str, *, ctx: int, keyed: bool) -> str:
@@ -95,10 +168,6 @@ def pi(model: str) -> str:
 def _key(keyed: bool) -> str:
     """The key as a word of the shell."""
     return f'"{KEY}"' if keyed else "none"
-
-
-def _line(purpose: str, text: str) -> str:
-    return f"  {purpose:12}{text}"
 
 
 def _user() -> str:

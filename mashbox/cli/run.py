@@ -31,11 +31,7 @@ def _flag(name: str) -> Any:
     """The option of a setting, with its help and default from the table of settings."""
     rule, default = RULES[name], getattr(Settings(), name)
     shown = ", ".join(default) if isinstance(default, tuple) else "auto" if default is None else str(default)
-    tail = (
-        f" [default: {shown}]"
-        if shown and name not in ("api_key_file", "ui", "log_json", "share_cache")
-        else ""
-    )
+    tail = f" [default: {shown}]" if shown and name not in ("api_key_file",) else ""
     if not rule.metavar:
         flag = configuration.flag(name)
         return typer.Option(f"{flag}/--no-{flag[2:]}", help=rule.help)
@@ -50,6 +46,7 @@ def run(
     host: Annotated[str | None, _flag("host")] = None,
     port: Annotated[str | None, _flag("port")] = None,
     ui: Annotated[bool | None, _flag("ui")] = None,
+    open: Annotated[bool | None, _flag("open")] = None,
     ctx: Annotated[str | None, _flag("ctx")] = None,
     slots: Annotated[str | None, _flag("slots")] = None,
     cache_ram: Annotated[str | None, _flag("cache_ram")] = None,
@@ -88,7 +85,10 @@ def check_and_serve(chosen: Settings) -> None:
     from mashbox.server.serve import check_exposure, open_socket
 
     console.as_json(chosen.log_json)
-    logs.configure(as_json=chosen.log_json)
+    on_terminal = sys.stderr.isatty() and not chosen.log_json
+    logs.configure(
+        as_json=chosen.log_json, brief=on_terminal, stream=console.Stream() if on_terminal else None
+    )
     server = server_settings(chosen)
     check_exposure(server)
     # Tried now, so that a taken port is told before gigabytes are fetched.
@@ -107,7 +107,7 @@ def server_settings(chosen: Settings) -> "ServerSettings":
         allow_hosts=chosen.allow_host,
         api_keys=own_key(),
         key_file=checked_key_file(chosen.api_key_file),
-        ui=chosen.ui,
+        ui=chosen.ui or chosen.open,
         max_body_mib=chosen.max_body_mib,
         drain_s=float(chosen.drain),
     )

@@ -1,16 +1,21 @@
 """The running server of ``mashbox run``: what is printed beside it from its start to its end."""
 
 import asyncio
+import os
+import sys
 import time
+from collections.abc import Iterable
 
-from mashbox.cli import console, recipes
+from mashbox.cli import console, recipes, statusline
 from mashbox.cli.loading import until_ready
 from mashbox.cli.watch import Files, watch
+from mashbox.engine.engine import EngineStatus
 from mashbox.engine.local import EngineSettings, LocalEngine
 from mashbox.facts import ModelFacts
 from mashbox.memory import MemoryPlan
-from mashbox.server.app import create_app
+from mashbox.server.app import create_app, service_of
 from mashbox.server.serve import serve
+from mashbox.server.service import Service
 from mashbox.server.settings import ServerSettings
 from mashbox.settings import Settings
 from mashbox.store import LocalModel
@@ -55,13 +60,76 @@ def serve_model(
         try:
             await until_ready(engine)
             console.note(f"Ready after {time.monotonic() - began:.1f} s: {url}")
-            for line in recipes.lines(url, model.id, ctx=plan.ctx, keyed=server.keyed):
-                console.note(line)
+            tell(recipes.recipes(url, model, ctx=plan.ctx, keyed=server.keyed))
             console.note("Ctrl-C ends the server.")
-            await watch(engine, files)
+            if chosen.open:
+                await asyncio.to_thread(open_page, url)
+            with statusline.shown(statusline.Gauge(Serving(service_of(app)))) as draw:
+                await watch(engine, files, draw)
         except asyncio.CancelledError:
             console.note(f"Stopping: running requests get {chosen.drain} s, Ctrl-C again ends them at once.")
             raise
 
-    serve(create_app(engine, server), server, on_listening=beside)
+    app = create_app(engine, server)
+    serve(app, server, on_listening=beside)
     console.note("Stopped.")
+
+
+def tell(recipes_: Iterable[recipes.Recipe]) -> None:
+    """Print how to use the server; a line too long for the terminal is laid out in several."""
+    notes = console.notes()
+    for recipe in recipes_:
+        if notes.is_terminal:
+            for line in recipe.laid_out(notes.width):
+                console.verbatim(line)
+        else:
+            console.verbatim(recipe.line)
+
+
+def open_page(url: str) -> None:
+    """Show the page in the user's browser. A text browser would take the terminal away: that is none."""
+    import webbrowser
+
+    shown = sys.platform == "darwin" or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    )
+    try:
+        opened = shown and webbrowser.open(url)
+    except webbrowser.Error:
+        opened = False
+    if not opened:
+        console.note(f"There is no browser to open here. The page is at {url}")
+
+
+class Serving:
+    """The figures of a running server, for the status line."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    @property
+    def slots(self) -> int:
+        return self._service.line.slots
+
+    @property
+    def running(self) -> int:
+        return self._service.line.running
+
+    @property
+    def waiting(self) -> int:
+        return self._service.line.waiting
+
+    @property
+    def generated(self) -> int:
+        return self._service.metrics.generated
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self._service.metrics.looked_up[0]
+
+    @property
+    def cached_tokens(self) -> int:
+        return self._service.metrics.looked_up[1]
+
+    def status(self) -> EngineStatus:
+        return self._service.engine.status()

@@ -1,13 +1,16 @@
 """Notices, while a server runs, that its weights were changed on disk or that its worker was restarted."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mashbox.cli import console
 from mashbox.cli.loading import Loading, check
 
 POLL_SECONDS = 2.0
+
+DRAWS = 4
+"""Of the status line, at each look."""
 
 
 class Files:
@@ -37,11 +40,16 @@ def _mark(path: Path) -> tuple[int, int, int] | None:
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
-async def watch(engine: Loading, files: Files) -> None:
-    """Warn, one line a piece of news; never returns. Raises ModelError when the engine fails for good."""
+async def watch(engine: Loading, files: Files, draw: Callable[[], None] = lambda: None) -> None:
+    """Warn, one line a piece of news; never returns. Raises ModelError when the engine fails for good.
+
+    ``draw`` is called at shorter steps.
+    """
     restarts = engine.status().worker_restarts
     while True:
-        await asyncio.sleep(POLL_SECONDS)
+        for _ in range(DRAWS):
+            await asyncio.sleep(POLL_SECONDS / DRAWS)
+            draw()
         check(engine)
         for news in files.changes():
             console.warn(f"{news} This server goes on with what it has loaded; restart it to be sure.")

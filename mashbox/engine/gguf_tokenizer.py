@@ -13,7 +13,7 @@ from typing import Any
 
 from mashbox.engine.pretokenizers import DEFAULT, GPT2_PATTERN, PreTokenizer, pretokenizer
 from mashbox.engine.vocab_facts import CHANNEL_ENDS, END_TEXTS, FIM_END_TEXTS
-from mashbox.errors import BadWeights, UnsupportedModel
+from mashbox.errors import GET_ANEW, BadWeights, UnsupportedModel
 from mashbox.gguf_file import GGUFFile
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class GGUFVocabulary:
         self.scores = self._numbers("scores", count)
         self.ids = {token: index for index, token in enumerate(self.tokens)}
         if len(self.ids) != count:
-            raise BadWeights("The model's vocabulary lists a token twice.", "Pull the model again.")
+            raise BadWeights("The model's vocabulary lists a token twice.", GET_ANEW)
         self.pre = self._pre()
         self.special = self._special_ids()
         self.end_ids = self._end_ids()
@@ -93,7 +93,7 @@ class GGUFVocabulary:
     def _tokens(self) -> list[str]:
         tokens = self._get("tokens")
         if tokens is None or not len(tokens):
-            raise BadWeights("The model's metadata hold no vocabulary.", "Pull the model again.")
+            raise BadWeights("The model's metadata hold no vocabulary.", GET_ANEW)
         return [token or f"[EMPTY_{index}]" for index, token in enumerate(tokens)]
 
     def _numbers(self, key: str, count: int) -> list[Any]:

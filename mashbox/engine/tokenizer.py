@@ -20,7 +20,7 @@ from mashbox.engine.markers import Markers, without_surrogates
 from mashbox.engine.template import ChatTemplate
 from mashbox.engine.token_text import TokenBytes
 from mashbox.engine.vocab_facts import END_TEXTS
-from mashbox.errors import BadWeights, UnsupportedModel
+from mashbox.errors import GET_ANEW, BadWeights, UnsupportedModel
 
 # A text that stands for "something came before": encoded behind it, a piece gets no start-of-text space.
 # No client can know and type it.
@@ -69,7 +69,7 @@ class ModelTokenizer:
         try:
             tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:
-            raise BadWeights(f"{path} can't be read: {error}", "Pull the model again.") from error
+            raise BadWeights(f"{path} can't be read: {error}", GET_ANEW) from error
         config = _read_json(folder / "tokenizer_config.json")
         generation = _read_json(folder / "generation_config.json")
         config.setdefault("generation_eos", generation.get("eos_token_id"))
@@ -218,7 +218,7 @@ def _no_tokenizer(folder: Path) -> Exception:
             f"{folder} has a SentencePiece tokenizer.model but no tokenizer.json.",
             "Pull a repository that has tokenizer.json, or the model as GGUF.",
         )
-    return BadWeights(f"{folder} has no tokenizer.json.", "Pull the model again.")
+    return BadWeights(f"{folder} has no tokenizer.json.", GET_ANEW)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -227,7 +227,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise BadWeights(f"{path} can't be read: {error}", "Pull the model again.") from error
+        raise BadWeights(f"{path} can't be read: {error}", GET_ANEW) from error
     return value if isinstance(value, dict) else {}
 
 

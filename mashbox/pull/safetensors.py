@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from mashbox.errors import BadWeights
+from mashbox.errors import GET_ANEW, BadWeights
 
 _LONGEST_HEADER = 100_000_000
 
@@ -33,7 +33,7 @@ def check(folder: Path, names: Sequence[str]) -> None:
         try:
             shards = set(msgspec.json.decode(index.read_bytes(), type=_Index).weight_map.values())
         except msgspec.DecodeError as error:
-            raise BadWeights(f"{index} is damaged: {error}.", "Pull the model again.") from error
+            raise BadWeights(f"{index} is damaged: {error}.", GET_ANEW) from error
         missing = sorted(shards - set(names))
         if missing:
             raise BadWeights(
@@ -47,13 +47,13 @@ def _check_file(path: Path) -> None:
         head = file.read(8)
         length = struct.unpack("<Q", head)[0] if len(head) == 8 else _LONGEST_HEADER
         if length > min(size - 8, _LONGEST_HEADER - 1):
-            raise BadWeights(f"{path} is not a whole safetensors file.", "Pull the model again.")
+            raise BadWeights(f"{path} is not a whole safetensors file.", GET_ANEW)
         header = file.read(length)
     try:
         raw = msgspec.json.decode(header, type=dict[str, msgspec.Raw])
         raw.pop("__metadata__", None)
         ends = [msgspec.json.decode(value, type=_Tensor).data_offsets[1] for value in raw.values()]
     except msgspec.DecodeError as error:
-        raise BadWeights(f"{path} has a damaged header: {error}.", "Pull the model again.") from error
+        raise BadWeights(f"{path} has a damaged header: {error}.", GET_ANEW) from error
     if max(ends, default=0) != size - 8 - length:
-        raise BadWeights(f"{path} has not the length that its header tells.", "Pull the model again.")
+        raise BadWeights(f"{path} has not the length that its header tells.", GET_ANEW)

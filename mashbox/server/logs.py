@@ -5,20 +5,28 @@ import logging
 import traceback
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any, Protocol
 
 from mashbox.server.record import Record
 
 _Info = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
-def configure(*, as_json: bool, stream: TextIO | None = None) -> None:
+class Stream(Protocol):
+    """Where lines go."""
+
+    def write(self, text: str, /) -> Any: ...
+    def flush(self) -> Any: ...
+
+
+def configure(*, as_json: bool, brief: bool = False, stream: Stream | None = None) -> None:
     """Write mashbox's lines from info on, and the warnings of everything else, to ``stream`` (None: stderr).
 
+    ``brief`` lines are for who watches a terminal: a request's is short enough to be read there.
     Keeping, rotating and dropping them is left to the system that collects them.
     """
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonFormatter() if as_json else TextFormatter())
+    handler = logging.StreamHandler[Any](stream)
+    handler.setFormatter(JsonFormatter() if as_json else BriefFormatter() if brief else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
@@ -45,6 +53,15 @@ class TextFormatter(logging.Formatter):
 
     def formatException(self, ei: _Info) -> str:
         return places(ei[1])
+
+
+class BriefFormatter(TextFormatter):
+    """``12:00:00 message``; of a request only what one looks for."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        if isinstance(record.msg, Record):
+            return f"{self.formatTime(record, '%H:%M:%S')} {record.msg.brief()}"
+        return super().format(record)
 
 
 class JsonFormatter(TextFormatter):

@@ -170,6 +170,19 @@ class Metrics(Collector):
         """The page in the text format, version 0.0.4."""
         return generate_latest(self._registry)
 
+    @property
+    def generated(self) -> int:
+        """New tokens until now, those of running answers too."""
+        # A token can end a thought and begin a text: two pieces. A counter must not go back when that shows.
+        running = self._generated + sum(watched.pieces for watched in self.live)
+        self._shown_generated = max(self._shown_generated, running)
+        return self._shown_generated
+
+    @property
+    def looked_up(self) -> tuple[int, int]:
+        """Prompt tokens of the requests that have ended, and those of them found in the cache."""
+        return self._looked_up, self._found
+
     def request(self, max_tokens: int | None) -> Watched:
         """Watch over a request that has just arrived; ``max_tokens`` as its client asked."""
         return Watched(self, max_tokens)
@@ -279,12 +292,9 @@ class Metrics(Collector):
 
     def _counters(self, model: str) -> Iterator[Metric]:
         cached = self._engine.card.prefix_cache
-        # A token can end a thought and begin a text: two pieces. A counter must not go back when that shows.
-        running = self._generated + sum(watched.pieces for watched in self.live)
-        self._shown_generated = max(self._shown_generated, running)
         for name, about, value in (
             ("prompt_tokens", "Prompt tokens, those from the cache too.", self.prompt_tokens),
-            ("generation_tokens", "New tokens.", self._shown_generated),
+            ("generation_tokens", "New tokens.", self.generated),
             (
                 "prefix_cache_queries",
                 "Prompt tokens looked up in the cache.",

@@ -13,7 +13,7 @@ from mashbox.engine.worker.load.architectures import Architecture, find_architec
 from mashbox.engine.worker.load.dequant import can_unpack, unpack, unpacking_threads
 from mashbox.engine.worker.load.gguf_names import Config, Rule, find_rule
 from mashbox.engine.worker.load.model import LoadedModel, build_empty, fill
-from mashbox.errors import BadWeights, UnsupportedModel
+from mashbox.errors import GET_ANEW, BadWeights, UnsupportedModel
 from mashbox.gguf_file import GGUFFile
 from mashbox.gguf_keys import Keys
 
@@ -70,7 +70,7 @@ def _plan(
     if lacking:
         raise BadWeights(
             f"{file.paths[0]}: the tensor {lacking[0]!r} is missing (and {len(lacking) - 1} more).",
-            "Pull the model again.",
+            GET_ANEW,
         )
     _check_all_used(file, architecture, plan)
     return sorted(plan, key=lambda entry: file.tensors[entry[1].sources[0]].start)

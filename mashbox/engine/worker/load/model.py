@@ -15,9 +15,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 from transformers import initialization as init
 
 from mashbox.engine.worker.architectures import check_supported
-from mashbox.errors import BadWeights, UnsupportedModel
-
-_DAMAGED = "Pull the model again."
+from mashbox.errors import GET_ANEW, BadWeights, UnsupportedModel
 
 _T = TypeVar("_T", bound=Tensor)
 
@@ -63,7 +61,7 @@ def fill(module: nn.Module, tensors: Iterable[tuple[str, Tensor]], dtype: torch.
     seen: set[str] = set()
     for name, tensor in tensors:
         if name in seen:
-            raise BadWeights(f"The weights hold the tensor {name!r} twice.", _DAMAGED)
+            raise BadWeights(f"The weights hold the tensor {name!r} twice.", GET_ANEW)
         assign(module, name, tensor, dtype)
         seen.add(name)
     return finish(module, seen)
@@ -80,11 +78,11 @@ def assign(module: nn.Module, name: str, tensor: Tensor, dtype: torch.dtype) -> 
     buffer = owner._buffers.get(leaf) if owner is not None else None
     expected = parameter if parameter is not None else buffer
     if owner is None or expected is None:
-        raise BadWeights(f"The weights hold a tensor {name!r} that the model has no place for.", _DAMAGED)
+        raise BadWeights(f"The weights hold a tensor {name!r} that the model has no place for.", GET_ANEW)
     if tensor.shape != expected.shape:
         raise BadWeights(
             f"The tensor {name!r} has shape {list(tensor.shape)}, the model needs {list(expected.shape)}.",
-            _DAMAGED,
+            GET_ANEW,
         )
     if parameter is not None:
         # A parameter built in another dtype than the rest is one that the model pins (to float32, say).
@@ -103,7 +101,7 @@ def finish(module: nn.Module, seen: set[str]) -> int:
     missing = [name for name, tensor in module.state_dict(keep_vars=True).items() if tensor.is_meta]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise BadWeights(f"The weights lack the tensor {missing[0]!r}{more}.", _DAMAGED)
+        raise BadWeights(f"The weights lack the tensor {missing[0]!r}{more}.", GET_ANEW)
     _compute_buffers(module)
     return memory_bytes(module)
 

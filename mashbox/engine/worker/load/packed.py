@@ -14,7 +14,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from mashbox.engine.worker.kernels.cpu import GROUP, Decoder, DecoderLayer, PackedMatrix, can_pack, pack
 from mashbox.engine.worker.load.gguf import STAGE, Progress, gguf_config
 from mashbox.engine.worker.rope import fix_frequencies
-from mashbox.errors import BadWeights, UsageError
+from mashbox.errors import GET_ANEW, BadWeights, UsageError
 from mashbox.gguf_file import GGUFFile
 
 _PROJECTIONS = {
@@ -150,7 +150,7 @@ class _Reader:
         info = self._file.tensors.get(name)
         if info is None or info.shape != shape:
             what = "is missing" if info is None else f"has shape {list(info.shape)}, not {list(shape)}"
-            raise BadWeights(f"{self._file.paths[0]}: the tensor {name!r} {what}.", "Pull the model again.")
+            raise BadWeights(f"{self._file.paths[0]}: the tensor {name!r} {what}.", GET_ANEW)
         self._left.discard(name)
         self._done += info.nbytes
         self._progress(STAGE, self._done, self._total)

@@ -23,11 +23,10 @@ from transformers.modeling_utils import LoadStateDictConfig
 from transformers.utils.logging import disable_progress_bar
 
 from mashbox.engine.worker.load.model import LoadedModel, build_empty, finish
-from mashbox.errors import BadWeights, UnsupportedModel
+from mashbox.errors import GET_ANEW, BadWeights, UnsupportedModel
 
 Progress = Callable[[str, int, int], None]
 
-_DAMAGED = "Pull the model again."
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 
@@ -59,12 +58,12 @@ def load_safetensors(folder: Path, dtype: torch.dtype, progress: Progress) -> Lo
 def read_config(folder: Path) -> PretrainedConfig:
     """The configuration in ``folder``; of a model with several inputs only the text part."""
     if not (folder / "config.json").is_file():
-        raise BadWeights(f"{folder} has no config.json.", _DAMAGED)
+        raise BadWeights(f"{folder} has no config.json.", GET_ANEW)
     try:
         # Code that came with the weights is never run.
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, json.JSONDecodeError) as error:
-        raise BadWeights(f"{folder / 'config.json'} can't be read: {error}", _DAMAGED) from error
+        raise BadWeights(f"{folder / 'config.json'} can't be read: {error}", GET_ANEW) from error
     except (ValueError, KeyError) as error:
         raise UnsupportedModel(f"transformers doesn't know the model in {folder}: {error}") from error
     quantised = getattr(config, "quantization_config", None)
@@ -85,15 +84,15 @@ def _weight_files(folder: Path) -> list[Path]:
     index = folder / _INDEX
     if not index.exists():
         if not (folder / _SINGLE).exists():
-            raise BadWeights(f"{folder} has neither {_SINGLE} nor {_INDEX}.", _DAMAGED)
+            raise BadWeights(f"{folder} has neither {_SINGLE} nor {_INDEX}.", GET_ANEW)
         return [folder / _SINGLE]
     try:
         names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise BadWeights(f"{index} is damaged: {error}", _DAMAGED) from error
+        raise BadWeights(f"{index} is damaged: {error}", GET_ANEW) from error
     for name in names:
         if not (folder / name).is_file():
-            raise BadWeights(f"The weights file {folder / name} is missing.", _DAMAGED)
+            raise BadWeights(f"The weights file {folder / name} is missing.", GET_ANEW)
     return [folder / name for name in names]
 
 
@@ -130,11 +129,11 @@ def _open(files: list[Path], stack: ExitStack, meter: _Meter) -> dict[str, _Slic
         try:
             opened = stack.enter_context(safe_open(file, framework="pt", device="cpu"))
         except (SafetensorError, OSError) as error:
-            raise BadWeights(f"The weights file {file} is damaged: {error}", _DAMAGED) from error
+            raise BadWeights(f"The weights file {file} is damaged: {error}", GET_ANEW) from error
         for stored in opened.keys():  # noqa: SIM118 - it is not a mapping
             name = _TEXT_HEAD.sub("", _TEXT_PART.sub("model.", stored))
             if name in slices:
-                raise BadWeights(f"The weights hold the tensor {stored!r} twice.", _DAMAGED)
+                raise BadWeights(f"The weights hold the tensor {stored!r} twice.", GET_ANEW)
             slices[name] = _Slice(opened.get_slice(stored), meter)
     return slices
 
@@ -154,11 +153,11 @@ def _convert(module: Any, slices: dict[str, _Slice], dtype: torch.dtype) -> set[
     module._adjust_missing_and_unexpected_keys(info)
     for name, found, wanted in info.mismatched_keys:
         raise BadWeights(
-            f"The tensor {name!r} has shape {list(found)}, the model needs {list(wanted)}.", _DAMAGED
+            f"The tensor {name!r} has shape {list(found)}, the model needs {list(wanted)}.", GET_ANEW
         )
     for name, reason in info.conversion_errors.items():
-        raise BadWeights(f"The tensor {name!r} can't be converted: {reason}", _DAMAGED)
+        raise BadWeights(f"The tensor {name!r} can't be converted: {reason}", GET_ANEW)
     for name in sorted(info.unexpected_keys):
         if not _OTHER_INPUTS.search(name):
-            raise BadWeights(f"The weights hold a tensor {name!r} that the model has no place for.", _DAMAGED)
+            raise BadWeights(f"The weights hold a tensor {name!r} that the model has no place for.", GET_ANEW)
     return missing
