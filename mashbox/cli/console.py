@@ -107,7 +107,8 @@ class Stream:
     """A text stream for log lines: stderr, above the line that :func:`kept` keeps."""
 
     def write(self, text: str) -> int:
-        notes().print(text.removesuffix("\n"), soft_wrap=True, markup=False)
+        where = notes()
+        where.print(wrapped(text.removesuffix("\n"), where), soft_wrap=True, markup=False)
         return len(text)
 
     def flush(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mashbox.catalog import Recommended, Sampling
 from mashbox.cli import recipes
 
 URL, MODEL = "http://127.0.0.1:8000", "org/a model:it's.gguf"
@@ -17,7 +18,8 @@ URL, MODEL = "http://127.0.0.1:8000", "org/a model:it's.gguf"
 def printed(ctx: int = 32_768, keyed: bool = False) -> dict[str, str]:
     """Lines by their purpose."""
     found = {}
-    for line in recipes.lines(URL, MODEL, ctx=ctx, keyed=keyed):
+    for recipe in recipes.clients(URL, MODEL, ctx=ctx, keyed=keyed):
+        line = recipe.line
         assert line.startswith("  ") and "\n" not in line
         found[line[2:14].strip()] = line[14:]
     return found
@@ -70,6 +72,32 @@ def test_an_agent_is_left_out_where_its_prompt_has_no_room() -> None:
     few = printed(ctx=2_048)
     assert few.keys() & {*agents, "agents"} == {"agents"}
     assert re.findall(r"[\d,]+\d", few["agents"]) == ["2,048", "32,768", "16,384", "8,192"]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 1000])
+@pytest.mark.parametrize("keyed", [False, True])
+def test_on_a_terminal_a_line_in_pieces_is_the_same_to_a_shell(width: int, keyed: bool) -> None:
+    for recipe in recipes.clients(URL, MODEL, ctx=32_768, keyed=keyed):
+        laid = recipe.laid_out(width)
+        if len(recipe.line) <= width:
+            assert laid == [recipe.line]
+            continue
+        head, *rest = laid
+        assert head.split() == f"{recipe.purpose} {recipe.lead}".split()
+        assert all(len(line) <= width or len(line.split(maxsplit=1)) == 1 or "'" in line for line in rest)
+        if recipe.lead:
+            assert json.loads("\n".join(rest)) == json.loads(recipe.text)
+        elif not recipe.prose:
+            # shlex does not know that a shell drops a backslash with the line feed behind it.
+            assert shlex.split("\n".join(rest).replace("\\\n", "")) == shlex.split(recipe.text)
+
+
+def test_sampling_is_told_for_agents_where_it_is_known() -> None:
+    plain, thinking = Recommended(temperature=0.7, top_p=0.8), Recommended(temperature=0.6)
+    text = recipes.sampling(Sampling(plain=plain, thinking=thinking))
+    assert "temperature 0.7, top_p 0.8; temperature 0.6 while it thinks" in text
+    assert "greedily" in text
+    assert "thinks" not in recipes.sampling(Sampling(plain=plain))
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/agents.md"])

@@ -185,12 +185,16 @@ def test_a_missing_key_file_is_named() -> None:
     assert "/nowhere/keys can't be read" in refused("--api-key-file", "/nowhere/keys")
 
 
+def lines(url: str, *, keyed: bool = False) -> str:
+    return "\n".join(recipe.line for recipe in recipes.clients(url, "tiny", ctx=512, keyed=keyed))
+
+
 def test_recipes_show_only_what_was_asked_for() -> None:
-    plain = "\n".join(recipes.lines("http://127.0.0.1:8000", "tiny", ctx=512, keyed=False))
+    plain = lines("http://127.0.0.1:8000")
     assert "ssh -L 8000:127.0.0.1:8000 " in plain
     assert "OPENAI_BASE_URL=http://127.0.0.1:8000/v1" in plain
     assert "Authorization" not in plain
-    keyed = "\n".join(recipes.lines("http://[::1]:9", "tiny", ctx=512, keyed=True))
+    keyed = lines("http://[::1]:9", keyed=True)
     assert 'Authorization: Bearer $MASHBOX_API_KEY"' in keyed
     assert "ssh -L 9:[::1]:9 " in keyed
 
