@@ -171,8 +171,8 @@ _NOT_BUILT = """<!doctype html>
 <title>mashbox: no chat page</title>
 <h1>The chat page is not built</h1>
 <p>The server works; only its page is missing. {reason}</p>
-<p>To build it, run <code>make ui</code> in the folder of the sources, or install mashbox again with pip, where
-npm's registry can be reached. Then start <code>mashbox run --ui</code> again.</p>
+<p>To build it, run <code>make ui</code> in the folder of the sources, or install mashbox again with pip,
+where npm's registry can be reached. Then start <code>mashbox run --ui</code> again.</p>
 <p>In a terminal <code>mashbox chat</code> does without the page.</p>
 """
 

