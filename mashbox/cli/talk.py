@@ -146,9 +146,14 @@ class Talk:
             console.error(str(problem))
 
     def _help(self, _: str) -> None:
-        width = max(len(command.usage) for command in COMMANDS.values())
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table.grid(padding=(0, 2))
+        table.add_column(no_wrap=True)
         for command in dict.fromkeys(COMMANDS.values()):
-            self._note(f"{command.usage:{width}}  {command.help}")
+            table.add_row(Text(command.usage), Text(command.help))
+        self._screen.print(table, style="dim")
         self._note("Enter sends. Alt-Enter, Ctrl-J or a backslash at the end of a line starts a new line.")
         self._note("Ctrl-C stops an answer, Ctrl-T shows the last thought, Ctrl-D leaves.")
 
