@@ -69,12 +69,6 @@ class Model:
 
     id: str
     context: int | None = None
-    owner: str = ""
-
-    @property
-    def is_ours(self) -> bool:
-        """A mashbox serves it: its id is one of the catalogue, and every sampling field is known there."""
-        return self.owner == "mashbox-labs"
 
 
 def base_url(text: str) -> str:
@@ -133,10 +127,7 @@ class Client:
             raise refused(response, response.content)
         try:
             entries = response.json()["data"]
-            return [
-                Model(str(entry["id"]), entry.get("max_model_len"), str(entry.get("owned_by") or ""))
-                for entry in entries
-            ]
+            return [Model(str(entry["id"]), entry.get("max_model_len")) for entry in entries]
         except (ValueError, KeyError, TypeError, AttributeError):
             raise RemoteError(f"{self.url} does not answer like an OpenAI server.", "Check --url.") from None
 

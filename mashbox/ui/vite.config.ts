@@ -23,6 +23,8 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     reportCompressedSize: true,
   },
+  // Modules, so that the worker fetches each language when it is first needed.
+  worker: { format: "es" },
   server: { proxy, strictPort: true },
   preview: { proxy, strictPort: true },
   test: { include: ["tests/**/*.test.{ts,tsx}"], environment: "node" },

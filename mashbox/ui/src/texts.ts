@@ -171,4 +171,19 @@ export const t = {
   fileTooLarge: (name: string, mib: number) => `${name} is larger than ${mib} MiB.`,
   fileEmpty: (name: string) => `${name} is empty.`,
   fileUnreadable: (name: string) => `${name} can't be read. Folders can't be added.`,
+
+  // An answer
+  copyCode: "Copy code",
+  code: "Code",
+  table: "Table",
+  image: (alt: string) => (alt === "" ? "Image, not loaded" : `Image, not loaded: ${alt}`),
+  taskDone: "done",
+  taskOpen: "open",
+  plainText: "Too long to be formatted: shown as plain text.",
+  thinking: "Thinking …",
+  thought: (time: number) => `Thought for ${seconds(time)}`,
+  toolCalls: "Tool calls",
+  toolCall: "Calls",
+  toolNoArguments: "No arguments",
+  toolResult: "Result",
 } as const;

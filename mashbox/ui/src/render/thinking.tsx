@@ -1,9 +1,21 @@
-/** The model's thoughts, folded; `seconds` is how long they took, null while they go on. */
-export function Thinking({ text, seconds }: { text: string; seconds: number | null }) {
+import { useState } from "preact/hooks";
+import { t } from "../texts";
+import { Answer } from "./answer";
+
+export interface ThinkingProps {
+  text: string;
+  /** How long the thoughts took, null while they go on. */
+  seconds: number | null;
+}
+
+/** The model's thoughts, folded; drawn only while they are open. */
+export function Thinking({ text, seconds }: ThinkingProps) {
+  const [isOpen, setOpen] = useState(false);
+  const isStreaming = seconds === null;
   return (
-    <details class="thinking">
-      <summary>{seconds === null ? "Thinking …" : `Thought for ${seconds.toFixed(1)} s`}</summary>
-      <div>{text}</div>
+    <details class="md-thinking" data-streaming={isStreaming} onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>{isStreaming ? t.thinking : t.thought(seconds)}</summary>
+      {isOpen && <Answer text={text} streaming={isStreaming} />}
     </details>
   );
 }

@@ -1,1 +1,0 @@
-"""The chat page: its sources, what builds them, and the bundle that is served."""

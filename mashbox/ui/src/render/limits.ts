@@ -1,0 +1,21 @@
+/** How much of a model's answer is given its full form; what is over is still shown, as plain text. Characters. */
+export const limits = {
+  /** One top-level block. It and all behind it are plain from here on. */
+  block: 200_000,
+  /** The text of one paragraph, heading or cell. */
+  inline: 20_000,
+  /** Elements that one paragraph may hold inside each other; deeper marks are dropped, their text stays. */
+  inlineDepth: 20,
+  /** Containers (quotes, lists, their items) inside each other. */
+  nesting: 40,
+  /** Cells of one table: rows may be filled up with cells that nobody wrote. */
+  cells: 5_000,
+  /** One formula. */
+  formula: 4_000,
+  /** A formula between single dollars, which is looked for in running text. */
+  inlineFormula: 1_000,
+  /** Lines of a formula that stands in a block of its own. */
+  formulaLines: 200,
+  /** Code that is given colours. */
+  highlight: 50_000,
+} as const;

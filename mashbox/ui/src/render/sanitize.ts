@@ -1,0 +1,59 @@
+import createPurifier, { type Config, type DOMPurify } from "dompurify";
+
+/** Attributes that may stay on elements of an answer. No `style`, `id`, `name`, `src`: none can load or restyle. */
+const attributes = ["href", "target", "rel", "title", "class", "role", "aria-label", "dir"];
+
+const tags = ["a", "br", "code", "del", "em", "kbd", "s", "span", "strong", "sub", "sup", "div", "p"];
+
+/** What KaTeX writes with output "mathml", less what can load (mglyph), link or style. */
+const mathTags = [
+  "math", "semantics", "menclose", "mfrac", "mi", "mn", "mo", "mover", "mpadded", "mphantom", "mroot", "mrow",
+  "mspace", "msqrt", "mstyle", "msub", "msubsup", "msup", "mtable", "mtd", "mtext", "mtr", "munder", "munderover",
+];
+
+const mathAttributes = [
+  "accent", "accentunder", "columnalign", "columnlines", "columnspacing", "depth", "display", "displaystyle", "fence",
+  "height", "largeop", "linebreak", "linethickness", "lspace", "mathbackground", "mathcolor", "mathsize", "mathvariant",
+  "maxsize", "minsize", "notation", "rowlines", "rowspacing", "rspace", "scriptlevel", "separator", "stretchy",
+  "voffset", "width", "xmlns",
+];
+
+const config: Config = {
+  ALLOWED_TAGS: ["#text", ...tags, ...mathTags],
+  ALLOWED_ATTR: [...attributes, ...mathAttributes],
+  ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
+  ALLOW_ARIA_ATTR: false,
+  ALLOW_DATA_ATTR: false,
+  ALLOW_SELF_CLOSE_IN_ATTR: false,
+  // The TeX source that KaTeX adds would show as text if only its element went.
+  FORBID_CONTENTS: ["annotation", "annotation-xml", "script", "style", "template", "title", "noscript"],
+};
+
+/** Makes a purifier on first use: it needs a window. */
+function purifier(how: Config): () => DOMPurify {
+  let made: DOMPurify | null = null;
+  return () => (made ??= createWith({ ...config, ...how }));
+}
+
+function createWith(settings: Config): DOMPurify {
+  const purify = createPurifier(window);
+  purify.setConfig(settings);
+  purify.addHook("uponSanitizeAttribute", (_element, data) => {
+    // Only names of ours reach the style sheets.
+    if (data.attrName === "class" && !/^md-[a-z-]+$/.test(data.attrValue)) data.keepAttr = false;
+  });
+  return purify;
+}
+
+const inPlace = purifier({ IN_PLACE: true });
+const toFragment = purifier({ RETURN_DOM_FRAGMENT: true });
+
+/** Removes whatever is not allowed from below `element`, which is not yet part of the page. */
+export function sanitizeInPlace(element: Element): void {
+  inPlace().sanitize(element);
+}
+
+/** The allowed part of HTML that a library wrote. */
+export function sanitizeHtml(html: string): DocumentFragment {
+  return toFragment().sanitize(html) as unknown as DocumentFragment;
+}
