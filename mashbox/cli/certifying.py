@@ -105,3 +105,35 @@ def _compare(job: bytes) -> Report:
     if isinstance(outcome, Failed):
         raise ModelError(outcome.message, outcome.remedy)
     return outcome
+
+
+def run(chosen: Settings, *, as_json: bool) -> bool:
+    """Certify and print the record; whether it passed."""
+    certificate = certify(chosen)
+    if as_json:
+        console.output().print_json(msgspec.json.encode(certificate).decode())
+    else:
+        _print(certificate)
+    return certificate.passed
+
+
+def _print(certificate: Certificate) -> None:
+    from rich.table import Table
+
+    report = certificate.report
+    table = Table(box=None, pad_edge=False)
+    table.add_column("run")
+    for heading in ("requests", "tokens", "same", "ties", "cached", "KL mean", "KL max"):
+        table.add_column(heading, justify="right")
+    table.add_column("")
+    for check in report.checks:
+        counts = (check.requests, check.tokens, check.same, check.ties, check.cached)
+        divergence = (f"{check.kl_mean:.1e}", f"{check.kl_max:.1e}")
+        table.add_row(check.name, *map(str, counts), *divergence, "passed" if check.passed else "FAILED")
+    output = console.output()
+    output.print(table)
+    output.print(
+        f"bounds: KL mean {report.bounds.kl_mean:.0e}, max {report.bounds.kl_max:.0e} nats; "
+        f"compiled after ready: {report.compiles_after_ready}"
+    )
+    output.print(f"{certificate.model}: {'certified' if certificate.passed else 'not certified'}")

@@ -65,10 +65,11 @@ class Health:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """One entry of ``/v1/models``; ``context`` in tokens where the server tells it."""
+    """One entry of ``/v1/models``; ``context`` (in tokens) and ``slots`` where the server tells them."""
 
     id: str
     context: int | None = None
+    slots: int | None = None
 
 
 def base_url(text: str) -> str:
@@ -92,6 +93,7 @@ class Client:
 
     def __init__(self, url: str, key: str | None = None) -> None:
         self.url = base_url(url)
+        self.key = key
         timeout = httpx.Timeout(SILENT_SECONDS, connect=CONNECT_SECONDS)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         # A proxy between a machine and itself only breaks things; other hosts may need it.
@@ -127,9 +129,20 @@ class Client:
             raise refused(response, response.content)
         try:
             entries = response.json()["data"]
-            return [Model(str(entry["id"]), entry.get("max_model_len")) for entry in entries]
+            return [
+                Model(str(entry["id"]), entry.get("max_model_len"), entry.get("slots")) for entry in entries
+            ]
         except (ValueError, KeyError, TypeError, AttributeError):
             raise RemoteError(f"{self.url} does not answer like an OpenAI server.", "Check --url.") from None
+
+    def details(self, path: str) -> Mapping[str, Any]:
+        """The JSON object at a path that not every server has, empty where it is not. Raises Unreachable."""
+        response = self._get(path)
+        try:
+            body = response.json() if response.status_code == 200 else {}
+        except ValueError:
+            body = {}
+        return body if isinstance(body, dict) else {}
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Generator[Answer, None, None]:
         """Pieces of the streamed answer, then one :class:`End`; options that are None are not sent.

@@ -1,4 +1,4 @@
-"""A server that the terminal chat starts for itself, and ends with itself."""
+"""A server that a command starts for itself, and ends with itself."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ class OwnServer:
     Its standard input is a pipe from us: when we die, however we die, the pipe closes and it ends.
     """
 
-    def __init__(self, model: str | None) -> None:
+    def __init__(self, model: str | None, options: Sequence[str] = ()) -> None:
         self.key = secrets.token_urlsafe(24)
         port = _free_port()
         self.url = f"http://127.0.0.1:{port}"
@@ -37,7 +37,7 @@ class OwnServer:
         words = [*COMMAND, "run", *([model] if model else []), "--host", "127.0.0.1", "--port", str(port)]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [*words, "--drain", "0", "--until-eof"],
+                [*words, *options, "--drain", "0", "--until-eof"],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -86,9 +86,12 @@ def last_line(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def own_server(model: str | None, show: Show) -> Iterator[Client]:
-    """A client of a server of our own, ready. Raises RemoteError when it does not start."""
-    server = OwnServer(model)
+def own_server(model: str | None, show: Show, options: Sequence[str] = ()) -> Iterator[Client]:
+    """A client of a server of our own, ready; ``options`` are of ``mashbox run``.
+
+    Raises RemoteError when it does not start.
+    """
+    server = OwnServer(model, options)
     try:
         with Client(server.url, server.key) as client:
             while not _ready(client):

@@ -1,14 +1,18 @@
 """Stands in for ``mashbox run`` where a test needs a server process that starts at once.
 
-``FAKE_FAILS`` makes it end like a run that could not load; what it was started with goes to stderr.
+``FAKE_FAILS`` makes it end like a run that could not load; what it was started with goes to stderr, and to
+the file of ``FAKE_PACED``, which makes it answer like a :class:`~tests.cli.pacing.PacedServer`.
 """
 
+import json
 import os
 import signal
 import sys
 import threading
+from pathlib import Path
 
 from mashbox.cli.run import end_with_stdin
+from tests.cli import pacing
 from tests.cli.scripted import ScriptedServer, answer, serving
 
 
@@ -21,8 +25,14 @@ def main() -> None:
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: over.set())
     end_with_stdin()
+    port = int(words[words.index("--port") + 1])
+    if told := os.environ.get("FAKE_PACED"):
+        Path(told).write_text(json.dumps({"words": words, "pid": os.getpid()}))
+        with pacing.paced(port=port, write=1_000, key=os.environ["MASHBOX_API_KEY"]):
+            over.wait(30)
+        return
     pid, key = os.getpid(), os.environ["MASHBOX_API_KEY"]
-    with serving(ScriptedServer(answer(f"pid {pid} key {key}")), port=int(words[words.index("--port") + 1])):
+    with serving(ScriptedServer(answer(f"pid {pid} key {key}")), port=port):
         over.wait(30)
 
 

@@ -1,29 +1,24 @@
-"""``mashbox bench --certify``: what it prints, its statuses, and the record that health then goes by."""
+"""``mashbox bench`` against servers of known speed: figures, what is left out, errors, output."""
 
-import asyncio
+import itertools
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
+import msgspec
 import pytest
-import torch
-from msgspec.structs import replace
-from transformers.utils import logging
 from typer.testing import CliRunner
 
-from mashbox import facts
-from mashbox.cli import certifying
+from mashbox.cli import spawn
 from mashbox.cli.main import app
-from mashbox.cli.serving import engine_settings
-from mashbox.engine.certificates import Report
-from mashbox.engine.local import LocalEngine
-from mashbox.engine.worker.load.model import build_empty, fill
-from mashbox.memory import plan_memory
-from mashbox.settings import Settings
-from mashbox.store import LocalFile, LocalModel
-from tests.engine.letters import Letters
-from tests.engine.test_certificates import CHECK, REPORT
-from tests.engine.worker.tiny import random_weights, tiny_config
+from mashbox.cli.measure.report import Report
+from tests.cli.pacing import PacedServer, paced
 
 runner = CliRunner()
 
@@ -31,123 +26,306 @@ runner = CliRunner()
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MASHBOX_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.delenv("MASHBOX_API_KEY", raising=False)
     return tmp_path
 
 
-@pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalModel:
-    """A small model that is here already, whose letters are its tokens."""
-    folder, tokenizer = tmp_path / "model", tmp_path / "tokenizer"
-    folder.mkdir()
-    tokenizer.mkdir()
-    config = tiny_config("llama", vocab_size=Letters().size)
-    module: Any = build_empty(config, torch.float32)
-    fill(module, random_weights(module, seed=0).items(), torch.float32)
-    logging.disable_progress_bar()
-    module.save_pretrained(folder)
-    model = LocalModel(
-        id="tiny",
-        format="safetensors",
-        weights=folder,
-        files=[LocalFile(path=folder / "model.safetensors", bytes=1, sha256="ab")],
-        tokenizer=Letters().save(tokenizer),
-        spec=None,
-        source="-",
-    )
-    known = facts.read_facts(folder, "safetensors")
-
-    def prepare(chosen: Settings) -> Any:
-        return model, known, plan_memory(known, chosen.ctx or 512, chosen.slots or 2, 4), 0
-
-    monkeypatch.setattr(certifying, "prepare", prepare)
-    return model
+def bench(*words: str) -> Any:
+    return runner.invoke(app, ["bench", *words])
 
 
-@pytest.fixture
-def found(tiny: LocalModel, monkeypatch: pytest.MonkeyPatch) -> list[Report]:
-    """What the comparison finds, instead of comparing."""
-    reports = [REPORT]
-    monkeypatch.setattr(certifying, "_compare", lambda job: reports[-1])
-    return reports
-
-
-def certified(model: LocalModel, **chosen: Any) -> bool:
-    """What the health of a server says that runs the model so."""
-    known = facts.read_facts(model.weights, "safetensors")
-    settings = Settings(**chosen)
-    plan = plan_memory(known, settings.ctx or 512, settings.slots or 2, 4)
-
-    async def status() -> bool:
-        # The prompt cache and the time for a step change from start to start, and no answer.
-        engine = LocalEngine(model, known, engine_settings(settings, plan, cache_ram=123))
-        return engine.status().certified
-
-    return asyncio.run(status())
-
-
-def test_without_certify_it_says_what_it_can_do() -> None:
-    result = runner.invoke(app, ["bench"])
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "Add --certify." in result.stderr
-
-
-def test_a_table_and_a_record_for_these_settings_only(found: list[Report], tiny: LocalModel) -> None:
-    assert not certified(tiny, ctx=256)
-    result = runner.invoke(app, ["bench", "--certify", "--ctx", "256", "--threads", "1"])
+def measured(server: PacedServer, *words: str) -> Report:
+    """The JSON of a run, in the documented shape and no other."""
+    result = bench("--url", server.url, "--json", *words)
     assert result.exit_code == 0, result.stderr
-    lines = result.stdout.splitlines()
-    assert lines[0].split() == [
-        "run",
-        "requests",
-        "tokens",
-        "same",
-        "ties",
-        "cached",
-        *["KL", "mean", "KL", "max"],
-    ]
-    assert lines[1].split() == ["alone", "1", "16", "16", "0", "0", "0.0e+00", "0.0e+00", "passed"]
-    assert lines[-1] == "tiny: certified"
-    assert certified(tiny, ctx=256, threads=1)
-    assert certified(tiny, ctx=256, threads=1, step_timeout=5)
-    for other in ({"ctx": 512}, {"slots": 3}, {"weights": "bf16"}, {"threads": 2}, {"engine": "exact"}):
-        assert not certified(tiny, **{"ctx": 256, "threads": 1, **other})
+    assert result.stderr == ""
+    known = msgspec.json.decode(result.stdout, type=Report)
+    assert msgspec.to_builtins(known) == json.loads(result.stdout)
+    return known
 
 
-def test_a_failure_is_status_1_and_takes_the_certificate_away(found: list[Report], tiny: LocalModel) -> None:
-    assert runner.invoke(app, ["bench", "--certify", "--ctx", "256"]).exit_code == 0
-    assert certified(tiny, ctx=256)
-    found.append(replace(REPORT, checks=[CHECK, replace(CHECK, name="together", passed=False)]))
-    result = runner.invoke(app, ["bench", "--certify", "--ctx", "256"])
-    assert result.exit_code == 1
-    assert "FAILED" in result.stdout and result.stdout.endswith("tiny: not certified\n")
-    assert not certified(tiny, ctx=256)
+def test_counts_are_the_servers_and_times_what_it_took() -> None:
+    with paced(read=2_000, write=200, slots=2) as server:
+        report = measured(
+            server, "--only", "streams,prompts,cache", "--prompt-tokens", "200", "--seconds", "5"
+        )
+    assert report.complete and report.left_out == []
+    [target] = report.servers
+    assert (target.model, target.slots, target.context, target.counts) == ("paced", 2, 4_096, "server")
+    assert [row.streams for row in report.decode] == [1, 2]
+    one, two = report.decode
+    # 200 a second for each stream: never faster than the server's own pauses, and not much slower.
+    assert one.tokens_per_second and 80 < one.tokens_per_second <= 201
+    assert two.tokens_per_second and one.tokens_per_second < two.tokens_per_second <= 402
+    assert one.token_ms and 4.9 < one.token_ms.p50 < 15
+    asked = [body["max_tokens"] for body in server.requests if body["max_tokens"] > 16]
+    assert one.tokens + two.tokens in (sum(asked), sum(asked) - 24)  # without the first look at the pace
+    [prompt] = report.prefill
+    assert 150 < prompt.tokens < 250
+    assert 0.4 * 2_000 < prompt.tokens_per_second <= 2_000
+    assert prompt.first_ms.p50 >= 0.9 * (prompt.tokens - (prompt.cached or 0)) / 2
+    [cache] = report.cache
+    assert cache.cached_tokens and cache.cached_tokens > 0.8 * cache.prompt_tokens
+    assert cache.ratio > 2
 
 
-def test_a_model_whose_files_have_no_hash_gets_no_record(
-    found: list[Report], tiny: LocalModel, home: Path
-) -> None:
-    tiny.files[0] = replace(tiny.files[0], sha256=None)
-    result = runner.invoke(app, ["bench", "--certify", "--ctx", "256"])
-    assert result.exit_code == 0
-    assert "not kept" in result.stderr
-    assert not list(home.rglob("certificates"))
+def test_a_session_sends_what_was_said_and_the_cache_is_told() -> None:
+    with paced(read=20_000, write=2_000) as server:
+        report = measured(server, "--only", "session", "--seconds", "3")
+    [session] = report.session
+    turns = [body["messages"] for body in server.requests if body["messages"][0]["role"] == "system"]
+    assert session.turns == len(turns) > 2
+    for before, after in itertools.pairwise(turns):
+        assert after[: len(before)] == before
+        assert [message["role"] for message in after[len(before) :]] == ["assistant", "user"]
+    words = [" ".join(message["content"] for message in turn).split() for turn in turns]
+    assert session.prompt_tokens == sum(map(len, words))
+    assert session.cached_tokens and session.cached_tokens >= sum(map(len, words[:-1])) - len(words)
 
 
-def test_a_comparison_that_breaks_off_is_1(tiny: LocalModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(certifying, "COMMAND", ("false",))
-    result = runner.invoke(app, ["bench", "--certify", "--ctx", "256"])
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "broke off (exit status 1)" in result.stderr
+def test_no_prompt_begins_like_another_and_a_seed_brings_them_again() -> None:
+    def prompts(server: PacedServer) -> list[str]:
+        return [body["messages"][-1]["content"] for body in server.requests]
+
+    runs = []
+    for seed in (["--seed", "a"], ["--seed", "a"], []):
+        with paced(write=5_000) as server:
+            measured(server, "--only", "prompts", "--seconds", "2", *seed)
+        runs.append(prompts(server))
+    beginnings = [" ".join(text.split()[:4]) for text in runs[0]]
+    assert len(set(beginnings)) == len(beginnings)
+    assert runs[0] == runs[1][: len(runs[0])] or runs[1] == runs[0][: len(runs[1])]
+    assert runs[2][:2] != runs[0][:2]
+
+
+def test_pieces_of_several_tokens_are_not_counted_as_tokens() -> None:
+    with paced(write=300, piece=4) as server:
+        report = measured(server, "--only", "streams", "--concurrency", "1", "--seconds", "2")
+    [row] = report.decode
+    asked = [body["max_tokens"] for body in server.requests][2:]
+    assert row.tokens == sum(asked)
+    assert row.token_ms and row.token_ms.p50 < 10  # a piece of four takes 13 ms
+    assert row.tokens_per_second and row.tokens_per_second <= 330
+
+
+def test_a_server_without_usage_is_measured_and_said_to_be_estimated() -> None:
+    with paced(write=500, read=5_000, usage=False, stop_after=20) as server:
+        report = measured(server, "--only", "streams,prompts,cache", "--seconds", "2")
+        table = bench("--url", server.url, "--only", "streams", "--seconds", "2")
+    assert report.servers[0].counts == "estimated"
+    assert report.decode[0].tokens == 20 * report.decode[0].requests
+    assert report.cache[0].cached_tokens is None
+    assert any("estimated" in note for note in report.notes)
+    assert "sends no usage: tokens are estimated" in table.stdout
+
+
+def test_answers_that_end_early_are_measured_as_they_came() -> None:
+    with paced(write=300, stop_after=9) as server:
+        report = measured(server, "--only", "streams", "--seconds", "2")
+    assert all(row.tokens == 9 * row.requests for row in report.decode)
+    assert any("ended before their limit" in note for note in report.notes)
+
+
+def test_as_many_at_a_time_as_was_asked_for() -> None:
+    with paced(write=200, slots=2) as server:
+        report = measured(server, "--concurrency", "5,3", "--only", "streams", "--seconds", "3")
+    assert [row.streams for row in report.decode] == [3, 5]
+    assert server.most == 5
+    assert any("has 2 slots" in note for note in report.notes)
+
+
+def test_up_to_the_servers_slots_or_four_where_it_has_none() -> None:
+    for slots, expected in ((1, [1]), (6, [1, 2, 4, 6]), (None, [1, 2, 4])):
+        with paced(write=2_000, slots=slots) as server:
+            report = measured(server, "--only", "streams", "--seconds", "2")
+        assert [row.streams for row in report.decode] == expected
+
+
+def test_what_does_not_fit_the_time_or_the_context_is_left_out_and_said() -> None:
+    with paced(read=300, write=100, context=700) as server:
+        result = bench(
+            "--url", server.url, "--seconds", "3", "--prompt-tokens", "100,650,2000,100000", "--json"
+        )
+    report = msgspec.json.decode(result.stdout, type=Report)
+    assert report.seconds < 3.5
+    assert any("prompt of 2,000 tokens" in line for line in report.left_out)
+    assert any("prompt of 100,000 tokens" in line for line in report.left_out)
+    assert report.decode and report.prefill[0].tokens < 150
 
 
 @pytest.mark.slow
-def test_the_real_comparison(tiny: LocalModel) -> None:
-    result = runner.invoke(app, ["bench", "--certify", "--json", "--ctx", "256", "--threads", "1"])
+def test_the_usual_run_ends_within_a_minute_at_15_tokens_a_second() -> None:
+    began = time.monotonic()
+    with paced(read=150, write=15, slots=4, together=False) as server:
+        report = measured(server)
+    assert time.monotonic() - began < 60
+    assert report.complete
+    assert [row.streams for row in report.decode] == [1, 2, 4]
+    assert all(row.tokens_per_second and 10 < row.tokens_per_second < 15.5 for row in report.decode)
+    assert report.prefill and report.cache and report.session
+
+
+def test_a_server_that_refuses_so_many_at_a_time_is_measured_with_fewer() -> None:
+    with paced(write=200, slots=4, refuse_from=2) as server:
+        report = measured(server, "--only", "streams", "--seconds", "3")
+    assert [row.streams for row in report.decode] == [1, 2]
+    assert report.left_out == ["4 streams: the server refused it: The line is full."]
+
+
+def test_a_table_a_plot_and_words_for_people_on_stdout(tmp_path: Path) -> None:
+    plot = tmp_path / "speed.svg"
+    with paced(read=5_000, write=500) as server:
+        result = bench("--url", server.url, "--seconds", "3", "--plot", str(plot))
     assert result.exit_code == 0, result.stderr
-    record = json.loads(result.stdout)
-    assert record["passed"] and record["report"]["compiles_after_ready"] == 0
-    assert [check["name"] for check in record["report"]["checks"]] == ["alone", "from the cache", "together"]
-    assert certified(tiny, ctx=256, threads=1)
-    short = runner.invoke(app, ["bench", "--certify", "--ctx", "100", "--threads", "1"])
-    assert short.exit_code == 1
-    assert "Use --ctx 128 or more" in short.stderr
+    assert "█" in result.stdout and "tokens/s" in result.stdout
+    for words in ("Answers given at the same time", "New prompts that no cache knew", "agent's session"):
+        assert words in " ".join(result.stdout.split())
+    assert max(map(len, result.stdout.splitlines())) <= 100
+    assert result.stderr == f"Drawn into {plot}.\n"
+    assert _drawn(plot) == {
+        *(f"{name}{kind}" for name in [server.url[7:]] for kind in ("", " p50", " p95")),
+    }
+
+
+def _drawn(plot: Path) -> set[str]:
+    """Names of the lines in an SVG; each has a point for every value that its title tells."""
+    root = ElementTree.fromstring(plot.read_text(encoding="utf-8"))
+    names = set()
+    for path in root.iter("{http://www.w3.org/2000/svg}path"):
+        for title in path.iter("{http://www.w3.org/2000/svg}title"):
+            name, _, values = (title.text or "").partition(" (")
+            names.add(name)
+            assert path.attrib["d"].count("L") == values.count(": ") - 1
+    return names
+
+
+def test_two_servers_are_compared_in_turn(tmp_path: Path) -> None:
+    plot = tmp_path / "two.svg"
+    words = ["--seconds", "8", "--only", "streams,prompts", "--prompt-tokens", "300", "--plot", str(plot)]
+    with paced(read=4_000, write=400) as quick, paced(read=2_000, write=100) as slow:
+        result = bench("--url", quick.url, "--compare", slow.url, "--json", *words)
+    report = msgspec.json.decode(result.stdout, type=Report)
+    assert [server.url for server in report.servers] == [quick.url, slow.url]
+    ratios = {row.figure: row for row in report.ratios}
+    rate = ratios["tokens/s, 1 stream"]
+    assert rate.pairs == 2 and rate.low <= rate.median <= rate.high
+    assert 1.5 < rate.median < 5
+    assert 1.1 < ratios["prompt of 300 tokens"].median < 3
+    # The same texts of the same lengths to both.
+    assert [body["max_tokens"] for body in quick.requests] == [body["max_tokens"] for body in slow.requests]
+    stories = [{body["messages"][0]["content"] for body in each.requests} for each in (quick, slow)]
+    assert stories[0] == stories[1]
+    assert len(_drawn(plot)) == 6
+
+
+def test_a_server_beside_itself_gets_other_texts() -> None:
+    with paced(write=1_000) as server:
+        words = ["--only", "streams", "--concurrency", "1", "--seconds", "2", "--json"]
+        result = bench("--url", server.url, "--compare", server.url, *words)
+    assert result.exit_code == 0, result.stderr
+    first = [body["messages"][0]["content"] for body in server.requests]
+    assert len(set(first)) == len(first)
+    names = [server["name"] for server in json.loads(result.stdout)["servers"]]
+    assert len(set(names)) == 2
+
+
+def test_plain_prompts_for_models_without_a_template() -> None:
+    with paced(write=500) as server:
+        report = measured(server, "--completions", "--only", "streams,session", "--seconds", "2")
+    assert all("prompt" in body and "messages" not in body for body in server.requests)
+    assert report.decode[0].tokens and report.session
+
+
+def test_errors_are_one_line_with_a_remedy(tmp_path: Path) -> None:
+    def said(status: int, *words: str) -> str:
+        result = bench(*words)
+        assert (result.exit_code, result.stdout) == (status, "")
+        assert result.stderr.count("\n") == 1
+        return str(result.stderr)
+
+    assert "No server answers at http://127.0.0.1:1" in said(1, "--url", "127.0.0.1:1")
+    with paced(key="secret") as server:
+        assert "Give --api-key, or set MASHBOX_API_KEY" in said(1, "--url", server.url)
+    with paced() as server:
+        assert "has paced, not other" in said(1, "other", "--url", server.url)
+        assert "--ctx is for a server that bench starts" in said(2, "--url", server.url, "--ctx", "512")
+    with paced(break_after=0) as server:
+        assert "broke off in the middle of an answer" in said(1, "--url", server.url)
+    assert "--concurrency '1,x' is no list" in said(2, "--concurrency", "1,x")
+    assert "--prompt-tokens '0' is no list" in said(2, "--prompt-tokens", "0")
+    assert "--only 'speed' is no part" in said(2, "--only", "speed")
+    assert "Name a FILE.svg" in said(2, "--plot", "a.png")
+    assert "no such folder" in said(2, "--plot", str(tmp_path / "none" / "a.svg"))
+    assert "--compare-model needs a second server" in said(2, "--compare-model", "x")
+
+
+def test_a_key_opens_the_server_and_the_other_one_does_not_get_it() -> None:
+    with paced(key="secret", write=1_000) as server, paced(write=1_000, key="other") as second:
+        words = ["--only", "streams", "--concurrency", "1", "--seconds", "2"]
+        assert bench("--url", server.url, "--api-key", "secret", *words).exit_code == 0
+        both = ["--url", server.url, "--api-key", "secret", "--compare", second.url, *words]
+        assert "--compare-key for --compare" in bench(*both).stderr
+        assert bench(*both, "--compare-key", "other").exit_code == 0
+
+
+def test_what_was_measured_before_a_server_breaks_off_is_printed() -> None:
+    with paced(write=300, break_after=5) as server:
+        result = bench("--url", server.url, "--json", "--only", "streams,prompts", "--seconds", "3")
+    assert result.exit_code == 1
+    assert "broke off" in result.stderr
+    report = msgspec.json.decode(result.stdout, type=Report)
+    assert not report.complete and report.decode[0].streams == 1 and report.prefill == []
+
+
+def test_ctrl_c_prints_what_was_measured() -> None:
+    with paced(write=60, slots=1) as server:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mashbox", "bench", "--url", server.url, "--json", "--seconds", "60"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        while not any(body["max_tokens"] == 1 for body in server.requests):
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert process.returncode == 130, err
+    report = msgspec.json.decode(out, type=Report)
+    assert not report.complete and report.decode[0].streams == 1
+    assert err == ""
+
+
+def test_without_url_a_server_is_started_with_the_options_and_ended(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = (sys.executable, "-m", "tests.cli.fake_mashbox")
+    monkeypatch.setattr(spawn, "COMMAND", fake)
+    monkeypatch.setenv("FAKE_PACED", str(home / "words"))
+    words = ["tiny", "--ctx", "512", "--concurrency", "1,3", "--only", "streams", "--seconds", "2", "--json"]
+    result = bench(*words)
+    assert result.exit_code == 0, result.stderr
+    started = json.loads((home / "words").read_text())
+    assert started["words"][:2] == ["run", "tiny"]
+    for option in ("--ctx 512", "--slots 3"):
+        assert option in " ".join(started["words"])
+    report = msgspec.json.decode(result.stdout, type=Report)
+    assert report.servers[0].own
+    with pytest.raises(ProcessLookupError):
+        os.kill(started["pid"], 0)
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_the_starter(starter_gguf: Path, tmp_path: Path) -> None:
+    words = [str(starter_gguf), "--ctx", "2048", "--concurrency", "1,2", "--prompt-tokens", "128", "--json"]
+    result = bench(*words, "--seconds", "60")
+    assert result.exit_code == 0, result.stderr
+    report = msgspec.json.decode(result.stdout, type=Report)
+    assert report.servers[0].counts == "server"
+    one = report.decode[0]
+    assert one.streams == 1 and one.tokens > 0 and one.tokens_per_second and one.tokens_per_second > 1
+    assert report.prefill[0].tokens > 90
+    for row in report.cache:
+        assert row.cached_tokens and row.cached_tokens > 0.8 * row.prompt_tokens
