@@ -6,7 +6,7 @@ MODEL ?= smollm2-135m
 JOBS ?= 2
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: run install dev check format test fast bench clean help
+.PHONY: run install dev check format test fast bench with-node ui ui-dev clean help
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,8 +24,12 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) \
 	  || { echo 'Python has no venv module; on Debian and Ubuntu: apt install python3-venv' >&2; exit 1; }
 
-$(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt hatch_build.py
-	@echo 'Installing mashbox and torch into $(VENV): a minute or two ...'
+# What the install builds: the kernels and the chat page. Each looks by itself whether that is done.
+BUILT := hatch_build.py $(wildcard mashbox/engine/worker/kernels/cpu/*.[ch]* mashbox/ui/*.*) \
+  $(shell find mashbox/ui/src -type f)
+
+$(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt $(BUILT)
+	@echo 'Installing mashbox and torch into $(VENV), building kernels and chat page: a minute or two ...'
 	$(PIP) install --quiet -c constraints.txt -e .
 	@touch $@
 
@@ -38,6 +42,7 @@ check: dev ## formatting, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m mashbox.ui.build check
 
 format: dev ## put the formatting right
 	$(BIN)/ruff format .
@@ -52,5 +57,15 @@ fast: dev ## the tests for the loop while you work
 bench: install ## figures against llama.cpp; PEER names the folder of its binaries
 	$(BIN)/python benchmarks/engine.py --model $(MODEL) $(if $(PEER),--peer $(PEER))
 
+# Not anew for every change of the sources, as `dev` would be.
+with-node:
+	@test -e $(VENV)/.dev || $(MAKE) dev
+
+ui: with-node ## build the chat page anew
+	$(BIN)/python -m mashbox.ui.build
+
+ui-dev: with-node ## the chat page live, as its sources change; MASHBOX_URL names the server behind it
+	$(BIN)/python -m mashbox.ui.build dev
+
 clean: ## remove what was built and installed here
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .test-models .test-agents
+	rm -rf $(VENV) build dist mashbox/ui/dist mashbox/ui/node_modules mashbox/ui/dist mashbox/ui/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis .test-models .test-agents

@@ -75,7 +75,8 @@ def chat(
     keys = console.held_keys() if question is None else contextlib.nullcontext()
     with _ending_on_signals(), keys, connected(url, model, api_key) as (client, own):
         chosen = pick_model(client, None if own else model)
-        options = Options(chosen.id if chosen else None, temperature, max_tokens, think)
+        options = Options(temperature=temperature, max_tokens=max_tokens, think=think)
+        options.choose(chosen)
         if question is None:
             _dialogue(client, Conversation(system), options)
         else:
@@ -153,17 +154,19 @@ def _dialogue(client: "Client", talk: "Conversation", options: "Options") -> Non
     from mashbox.cli.talk import Talk
 
     screen = console.output()
-    screen.print(f"{options.model or client.url} · /help for help", style="dim", markup=False)
-    Talk(client, talk, options, screen).run(reader())
+    title = console.wrapped(f"{options.title() if options.model else client.url} · /help for help", screen)
+    screen.print(title, style="dim", markup=False, soft_wrap=True)
+    dialogue = Talk(client, talk, options, screen)
+    dialogue.run(reader(dialogue))
 
 
 def _once(client: "Client", talk: "Conversation", options: "Options", question: str) -> None:
     from mashbox.cli.client import End, Piece
-    from mashbox.cli.talk import show_answer, summary
+    from mashbox.cli.talk import Said, show_answer, summary
 
     messages = talk.request(question)
     if sys.stdout.isatty():
-        end = show_answer(client, messages, options, console.output(), [])
+        end = show_answer(client, messages, options, console.output(), Said())
         console.notes().print(summary(end), style="dim", markup=False)
         return
     text = "\n"

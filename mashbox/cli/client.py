@@ -69,7 +69,13 @@ class Model:
 
     id: str
     context: int | None = None
+    owner: str = ""
     slots: int | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        """A mashbox serves it: its id is one of the catalogue, and every sampling field is known there."""
+        return self.owner == "mashbox-labs"
 
 
 def base_url(text: str) -> str:
@@ -130,7 +136,13 @@ class Client:
         try:
             entries = response.json()["data"]
             return [
-                Model(str(entry["id"]), entry.get("max_model_len"), entry.get("slots")) for entry in entries
+                Model(
+                    str(entry["id"]),
+                    entry.get("max_model_len"),
+                    owner=str(entry.get("owned_by") or ""),
+                    slots=entry.get("slots"),
+                )
+                for entry in entries
             ]
         except (ValueError, KeyError, TypeError, AttributeError):
             raise RemoteError(f"{self.url} does not answer like an OpenAI server.", "Check --url.") from None

@@ -8,6 +8,9 @@ from typing import Any
 
 from mashbox.errors import UsageError
 
+THOUGHT = "reasoning_content"
+"""Where a message holds what the model thought, as in the answers of the API."""
+
 ROLES = ("system", "user", "assistant", "tool")
 
 
@@ -21,11 +24,22 @@ class Conversation:
     def request(self, question: str) -> list[dict[str, Any]]:
         """The messages to send for a new question; the conversation itself is not changed."""
         head = [{"role": "system", "content": self.system}] if self.system else []
-        return [*head, *self.messages, {"role": "user", "content": question}]
+        # Thoughts are kept for the reader: templates drop old ones, and not every server takes them.
+        said = [{name: message[name] for name in message if name != THOUGHT} for message in self.messages]
+        return [*head, *said, {"role": "user", "content": question}]
 
-    def add(self, question: str, answer: str) -> None:
-        """Keep a question and what was answered to it."""
-        self.messages += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    def add(self, question: str, answer: str, thought: str = "") -> None:
+        """Keep a question, what was answered to it, and what was thought before."""
+        kept: dict[str, Any] = {"role": "assistant", "content": answer}
+        if thought:
+            kept[THOUGHT] = thought
+        self.messages += [{"role": "user", "content": question}, kept]
+
+    @property
+    def last_thought(self) -> str:
+        """The thought before the newest answer, "" when there was none."""
+        thought = self.messages[-1].get(THOUGHT) if self.messages else None
+        return thought if isinstance(thought, str) else ""
 
     def take_back(self) -> str | None:
         """Remove the last question with its answer and return the question; None when there is none."""

@@ -5,7 +5,8 @@ once, for good, and scrolls away like any output. Only the last block is drawn a
 no more lines than the screen holds, so that nothing flickers and nothing is lost.
 """
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
@@ -37,13 +38,15 @@ def split_complete(text: str) -> tuple[str, str]:
 class Tail:
     """The last lines of a renderable that are sure to fit the screen."""
 
-    def __init__(self, inner: RenderableType, spare: int = 3) -> None:
+    def __init__(self, inner: RenderableType, spare: int = 3, most: int | None = None) -> None:
         self._inner = inner
         self._spare = spare
+        self._most = most
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         lines = console.render_lines(self._inner, options.update(height=None), pad=False)
-        shown = lines[-max(1, console.size.height - self._spare) :]
+        room = max(1, console.size.height - self._spare)
+        shown = lines[-min(room, self._most or room) :]
         yield Segments(segment for line in shown for segment in [*line, Segment.line()])
 
 
@@ -81,15 +84,30 @@ def _visible(line: list[Segment]) -> bool:
     return any(segment.text.strip() for segment in line)
 
 
+FOLDED_LINES = 5
+"""Of a thought that is folded when it ends, so many lines are seen while it comes."""
+
+
 class AnswerView:
     """Shows one answer: dim thought first, then markdown. Used as a ``with`` block.
 
-    A spinner with ``waiting`` stands where the answer will be until its first piece comes.
+    A spinner with ``waiting`` stands where the answer will be until its first piece comes. With ``fold`` of a
+    thought only its last lines are seen, and when it ends one that tells how long it was.
     """
 
-    def __init__(self, console: Console, waiting: str = "") -> None:
+    def __init__(
+        self,
+        console: Console,
+        waiting: str = "",
+        *,
+        fold: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._console = console
         self._waiting: RenderableType | None = Spinner("dots", Text(waiting, style="dim"))
+        self._fold = fold
+        self._clock = clock
+        self._thinks_since: float | None = None
         self._thought = ""
         self._text = ""
         self._gap = False
@@ -111,29 +129,42 @@ class AnswerView:
         self._waiting = None
         thought, text, self._thought, self._text = self._thought, self._text, "", ""
         self._live.stop()
-        self._commit(_dim(thought), thought)
+        self._end_thought(thought)
         self._commit(_markdown(text), text)
 
     def think(self, piece: str) -> None:
         """Another piece of the thought."""
         self._waiting = None
+        if self._thinks_since is None:
+            self._thinks_since = self._clock()
         self._thought += clean(piece)
         done, mark, rest = self._thought.rpartition("\n")
-        if mark:
+        if mark and not self._fold:
             self._thought = rest
             self._commit(_dim(done), done, gap=False)
 
     def write(self, piece: str) -> None:
         """Another piece of the answer."""
         self._waiting = None
-        if self._thought:
+        if self._thinks_since is not None:
             thought, self._thought = self._thought, ""
-            self._commit(_dim(thought), thought, gap=False)
-            self._gap = True
+            self._end_thought(thought)
         self._text += clean(piece)
         if "\n" in piece:
             done, self._text = split_complete(self._text)
             self._commit(_markdown(done), done)
+
+    def _end_thought(self, rest: str) -> None:
+        """Print what is left of the thought, or what stands for all of it when it is folded."""
+        if self._thinks_since is None:
+            return
+        seconds, self._thinks_since = self._clock() - self._thinks_since, None
+        if self._fold:
+            line = f"▸ thought for {seconds:.1f} s (Ctrl-T or /think show unfolds it)"
+            self._commit(_dim(line), line)
+        else:
+            self._commit(_dim(rest), rest, gap=False)
+        self._gap = True
 
     def note(self, text: str) -> None:
         """A line of its own between the answer's parts."""
@@ -156,7 +187,7 @@ class AnswerView:
         if self._waiting is not None:
             yield self._waiting
         if thought.strip():
-            yield Tail(_dim(thought))
+            yield Tail(_dim(thought), most=FOLDED_LINES if self._fold else None)
         if text.strip():
             if self._gap:
                 yield Text()

@@ -3,29 +3,43 @@
 from collections.abc import Iterable
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import HTML
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
-from mashbox.cli.talk import COMMANDS, Ask
+from mashbox.cli.talk import COMMANDS, Ask, Talk
 from mashbox.paths import state_dir
 
 
 class _Slash(Completer):
-    """Completes the command's name, only at the start of the message."""
+    """Completes a command's name at the start of the message, then what may follow it."""
+
+    def __init__(self, talk: Talk) -> None:
+        self._talk = talk
+        self._paths = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         typed = document.text_before_cursor
-        if not typed.startswith("/") or " " in typed or "\n" in typed:
+        if not typed.startswith("/") or "\n" in typed:
             return
-        for name, command in COMMANDS.items():
-            if name.startswith(typed[1:]):
-                yield Completion("/" + name, -len(typed), display=command.usage, display_meta=command.help)
+        name, space, rest = typed[1:].partition(" ")
+        if not space:
+            for known, command in COMMANDS.items():
+                if known.startswith(name):
+                    yield Completion(
+                        "/" + known, -len(typed), display=command.usage, display_meta=command.help
+                    )
+        elif name in ("load", "save"):
+            yield from self._paths.get_completions(Document(rest), complete_event)
+        elif name in COMMANDS:
+            words = [word for word in self._talk.completions(name) if word.startswith(rest)]
+            yield from (Completion(word, -len(rest)) for word in words)
 
 
-def _keys() -> KeyBindings:
+def _keys(talk: Talk) -> KeyBindings:
     keys = KeyBindings()
 
     @keys.add("enter")
@@ -42,6 +56,10 @@ def _keys() -> KeyBindings:
     def new_line(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 
+    @keys.add("c-t")
+    def thought(event: KeyPressEvent) -> None:
+        run_in_terminal(talk.show_thought)
+
     @keys.add("c-c")
     def clear_or_leave(event: KeyPressEvent) -> None:
         if event.current_buffer.text:
@@ -52,17 +70,17 @@ def _keys() -> KeyBindings:
     return keys
 
 
-def reader() -> Ask:
+def reader(talk: Talk) -> Ask:
     """Reads messages from the terminal; what was typed is remembered in the state folder."""
     path = state_dir() / "chat_history"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(mode=0o600)
     session: PromptSession[str] = PromptSession(
         history=FileHistory(str(path)),
-        completer=_Slash(),
+        completer=_Slash(talk),
         complete_while_typing=True,
         reserve_space_for_menu=4,
-        key_bindings=_keys(),
+        key_bindings=_keys(talk),
         multiline=True,
         prompt_continuation="  ",
     )

@@ -54,7 +54,7 @@ class Recipe:
 def _filled(text: str, width: int, joint: str) -> list[str]:
     """The text's words in lines, indented, each but the last with ``joint`` at its end."""
     lines = [""]
-    for word in _WORD.findall(text):
+    for word in WORD.findall(text):
         longer = f"{lines[-1]} {word}".strip()
         if lines[-1] and len(longer) + len(joint) > width:
             lines.append(word)
@@ -63,7 +63,7 @@ def _filled(text: str, width: int, joint: str) -> list[str]:
     return [f"    {line}{joint}".rstrip() for line in lines[:-1]] + [f"    {lines[-1]}"]
 
 
-_WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""")
+WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""")
 """A word of a shell or a piece of JSON: what is quoted stays together."""
 
 

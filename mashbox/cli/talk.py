@@ -8,10 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mashbox import catalog
+from mashbox.catalog import ModelSpec
 from mashbox.cli import console, conversation
 from mashbox.cli.client import Call, Client, End, Model, Piece
 from mashbox.cli.conversation import Conversation
-from mashbox.cli.markdown import AnswerView
+from mashbox.cli.markdown import AnswerView, clean
 from mashbox.errors import MashboxError, RemoteError, UsageError
 
 if TYPE_CHECKING:
@@ -29,16 +31,36 @@ class Options:
     temperature: float | None = None
     max_tokens: int | None = None
     think: bool | None = None
+    spec: ModelSpec | None = None
+
+    def choose(self, model: Model | None) -> None:
+        """Talk to this model; what the catalogue recommends for it is sent where mashbox serves it."""
+        self.model = model.id if model else None
+        self.spec = catalog.load().models.get(model.id) if model and model.is_ours else None
+
+    def sampling(self) -> dict[str, float]:
+        """What is sent of the sampling: what the user chose before what the model's makers recommend."""
+        spec = self.spec
+        thinks = bool(self.think) if spec is None or spec.thinking != "always" else True
+        known = spec.sampling if spec is not None else None
+        recommended = (known.thinking or known.plain if thinks else known.plain) if known else None
+        own = {} if self.temperature is None else {"temperature": self.temperature}
+        return {**(recommended.fields() if recommended else {}), **own}
 
     def body(self) -> dict[str, Any]:
         """The request's fields."""
         template = None if self.think is None else {"enable_thinking": self.think}
         return {
             "model": self.model,
-            "temperature": self.temperature,
             "max_tokens": self.max_tokens,
             "chat_template_kwargs": template,
+            **self.sampling(),
         }
+
+    def title(self) -> str:
+        """``qwen3-4b · temperature 0.7 · top_p 0.8``"""
+        sent = [f"{name} {value:g}" for name, value in self.sampling().items()]
+        return " · ".join([self.model or "the server’s own model", *sent])
 
 
 def pick_model(client: Client, wanted: str | None) -> Model | None:
@@ -67,6 +89,8 @@ class Talk:
         self._options = options
         self._screen = screen
         self._last: End | None = None
+        self._thought = ""
+        self._unfolded = False
         self._unanswered: str | None = None
         self._prefill = ""
         self._over = False
@@ -91,11 +115,12 @@ class Talk:
 
     def _answer(self, question: str) -> None:
         """Ask the model; a question that got no word of an answer is kept for /retry."""
-        said: list[str] = []
+        said = Said()
         self._unanswered = question
+        messages = self._conversation.request(question)
         try:
             self._last = show_answer(
-                self._client, self._conversation.request(question), self._options, self._screen, said
+                self._client, messages, self._options, self._screen, said, fold=not self._unfolded
             )
             self._note(summary(self._last))
         except KeyboardInterrupt:
@@ -104,8 +129,9 @@ class Talk:
             console.error(str(problem))
             self._note("The conversation is kept; /retry asks again.")
         self._screen.print()
-        if said:
-            self._conversation.add(question, "".join(said))
+        self._thought = "".join(said.thought)
+        if said.text:
+            self._conversation.add(question, "".join(said.text), self._thought.strip())
             self._unanswered = None
 
     def _command(self, text: str) -> None:
@@ -120,11 +146,16 @@ class Talk:
             console.error(str(problem))
 
     def _help(self, _: str) -> None:
-        width = max(len(command.usage) for command in COMMANDS.values())
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table.grid(padding=(0, 2))
+        table.add_column(no_wrap=True)
         for command in dict.fromkeys(COMMANDS.values()):
-            self._note(f"{command.usage:{width}}  {command.help}")
+            table.add_row(Text(command.usage), Text(command.help))
+        self._screen.print(table, style="dim")
         self._note("Enter sends. Alt-Enter, Ctrl-J or a backslash at the end of a line starts a new line.")
-        self._note("Ctrl-C stops an answer, Ctrl-D leaves.")
+        self._note("Ctrl-C stops an answer, Ctrl-T shows the last thought, Ctrl-D leaves.")
 
     def _exit(self, _: str) -> None:
         self._over = True
@@ -132,6 +163,7 @@ class Talk:
     def _clear(self, _: str) -> None:
         self._conversation.messages.clear()
         self._unanswered = self._last = None
+        self._thought = ""
         self._note("The conversation is empty; the system prompt stays.")
 
     def _system(self, text: str) -> None:
@@ -152,18 +184,44 @@ class Talk:
         self._unanswered, self._prefill = None, question
 
     def _think(self, word: str) -> None:
+        if word in ("show", "hide"):
+            self._unfold(word == "show")
+            return
         if word not in ("", "on", "off"):
-            raise UsageError(f"/think takes on or off, not {word!r}.")
+            raise UsageError(f"/think takes on, off, show or hide, not {word!r}.")
         self._options.think = not self._options.think if not word else word == "on"
         self._note(f"Thinking is {'on' if self._options.think else 'off'}.")
 
+    def _unfold(self, shown: bool) -> None:
+        self._unfolded = shown
+        if not shown:
+            self._note("Thoughts are folded when they end.")
+        elif self._thought.strip():
+            self.show_thought()
+        else:
+            self._note("Thoughts stay on the screen.")
+
+    def show_thought(self) -> None:
+        """Print the thought before the newest answer."""
+        thought = clean(self._thought).strip()
+        self._note(thought or "There was no thought before the last answer.")
+
+    def completions(self, command: str) -> list[str]:
+        """Words that may follow a command, for the completion of what is typed."""
+        if command == "think":
+            return ["on", "off", "show", "hide"]
+        if command == "model":
+            with contextlib.suppress(MashboxError):
+                return [model.id for model in self._client.models()]
+        return []
+
     def _model(self, name: str) -> None:
-        models = [model.id for model in self._client.models()]
+        models = {model.id: model for model in self._client.models()}
         if name and models and name not in models:
             raise UsageError(f"The server has no model {name!r}.", f"It serves {', '.join(models)}.")
         if name:
-            self._options.model = name
-        self._note(f"Model: {self._options.model or 'the server’s own'} (the server has {', '.join(models)})")
+            self._options.choose(models.get(name) or Model(name))
+        self._note(f"Model: {self._options.title()} (the server has {', '.join(models)})")
 
     def _tokens(self, _: str) -> None:
         if self._last is None or self._last.prompt_tokens is None:
@@ -189,11 +247,13 @@ class Talk:
         loaded = conversation.load(_path(words))
         self._conversation.system, self._conversation.messages = loaded.system, loaded.messages
         self._unanswered = self._last = None
+        self._thought = loaded.last_thought
         self._note(f"Loaded {len(loaded.messages)} messages.")
 
     def _note(self, text: str) -> None:
         if text:
-            self._screen.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
+            told = console.wrapped(text, self._screen)
+            self._screen.print(told, style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,7 +272,7 @@ COMMANDS: dict[str, Command] = {
         Command("/exit", "leave (also Ctrl-D)", Talk._exit),
         Command("/clear", "forget the conversation", Talk._clear),
         Command("/system [TEXT]", "set the system prompt, or show it; - removes it", Talk._system),
-        Command("/think [on|off]", "let the model think before it answers", Talk._think),
+        Command("/think [on|off|show|hide]", "think before an answer; unfold or fold thoughts", Talk._think),
         Command("/retry", "ask the last question again", Talk._retry),
         Command("/edit", "change the last question", Talk._edit),
         Command("/model [ID]", "show or choose the model", Talk._model),
@@ -224,19 +284,34 @@ COMMANDS: dict[str, Command] = {
 COMMANDS["quit"] = COMMANDS["exit"]
 
 
+@dataclasses.dataclass
+class Said:
+    """What has come of an answer, piece by piece."""
+
+    text: list[str] = dataclasses.field(default_factory=list)
+    thought: list[str] = dataclasses.field(default_factory=list)
+
+
 def show_answer(
-    client: Client, messages: list[dict[str, Any]], options: Options, screen: "Console", said: list[str]
+    client: Client,
+    messages: list[dict[str, Any]],
+    options: Options,
+    screen: "Console",
+    said: Said,
+    *,
+    fold: bool = False,
 ) -> End:
-    """Stream one answer to a terminal; its text is added to ``said`` piece by piece. Raises RemoteError."""
+    """Stream one answer to a terminal; its pieces are added to ``said``. Raises RemoteError."""
     end = End(reason="stop")
     answer = contextlib.closing(client.chat(messages, **options.body()))
-    with answer as events, AnswerView(screen, waiting="waiting for the first word") as view:
+    with answer as events, AnswerView(screen, waiting="waiting for the first word", fold=fold) as view:
         for event in events:
             match event:
                 case Piece("thinking", text):
+                    said.thought.append(text)
                     view.think(text)
                 case Piece(_, text):
-                    said.append(text)
+                    said.text.append(text)
                     view.write(text)
                 case Call(name, arguments):
                     view.note(f"The model calls {name}({arguments}); nothing runs it here.")

@@ -9,7 +9,7 @@ from litestar.datastructures import State
 from litestar.exceptions import HTTPException
 
 from mashbox.engine.engine import Engine
-from mashbox.server import status
+from mashbox.server import page, status
 from mashbox.server.boundary import Boundary, Routes, too_large
 from mashbox.server.describe import openapi
 from mashbox.server.failure import failure_of, family_of
@@ -46,6 +46,8 @@ def create_app(engine: Engine, settings: ServerSettings, keys: Keys | None = Non
 
     app = Litestar(
         route_handlers=[
+            page.root,
+            page.asset,
             status.health,
             status.list_models,
             status.get_model,
@@ -57,7 +59,7 @@ def create_app(engine: Engine, settings: ServerSettings, keys: Keys | None = Non
             create_message,
             count_tokens,
         ],
-        state=State({"service": service}),
+        state=State({"service": service, "page": _page() if settings.ui else None}),
         lifespan=[running],
         exception_handlers={Exception: _to_response},
         request_max_body_size=settings.max_body_bytes,
@@ -69,6 +71,13 @@ def create_app(engine: Engine, settings: ServerSettings, keys: Keys | None = Non
     hosts = HostNames(settings.host, settings.allow_hosts)
     app.asgi_handler = Boundary(app.asgi_handler, service, Routes(app), hosts, keys)
     return app
+
+
+def _page() -> page.Page | page.NoBundle:
+    try:
+        return page.load()
+    except page.NoBundle as reason:
+        return reason
 
 
 def service_of(app: Litestar) -> Service:

@@ -22,10 +22,8 @@ from mashbox.server.service import Service
 
 Headers = Mapping[str, list[str]]
 
-OPEN_PATHS = frozenset({"/", "/health"})
-"""Answered without a key (so is any HEAD)."""
-
 _GUARDED = re.compile(r"^/+(v1(/|$)|metrics/*$|openapi\.json/*$)")
+"""What a key is needed for. ``/``, ``/health``, the page's files and any HEAD are free."""
 
 
 class Routes:

@@ -55,10 +55,14 @@ def health_of(service: Service) -> Health:
     )
 
 
-@get(["/health", "/v1/health", "/"])
+@get(["/health", "/v1/health"])
 async def health(state: State) -> Response[Health]:
     """200 when requests are taken, 503 while the model loads."""
-    service: Service = state.service
+    return health_response(state.service)
+
+
+def health_response(service: Service) -> Response[Health]:
+    """The health of a server, in its body and in its status."""
     report = health_of(service)
     if report.status == "ok":
         return Response(report, status_code=200)

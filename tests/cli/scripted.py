@@ -45,13 +45,18 @@ class ScriptedServer:
     """Answers each chat request with the next reply; ``requests`` are the bodies it saw."""
 
     def __init__(
-        self, *replies: Reply, model: str = "tiny", ready: Callable[[], bool] = lambda: True
+        self,
+        *replies: Reply,
+        model: str = "tiny",
+        owner: str = "someone",
+        ready: Callable[[], bool] = lambda: True,
     ) -> None:
         self.replies = list(replies)
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
         self.cut_off = threading.Event()
         self.model = model
+        self.owner = owner
         self.ready = ready
         self.url = ""
 
@@ -63,7 +68,8 @@ def _handler(script: ScriptedServer) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             if self.path == "/v1/models":
-                self._json(200, {"data": [{"id": script.model, "max_model_len": 512}]})
+                card = {"id": script.model, "max_model_len": 512, "owned_by": script.owner}
+                self._json(200, {"data": [card]})
             elif self.path == "/health":
                 ready = script.ready()
                 self._json(200 if ready else 503, {"status": "ok" if ready else "loading"})

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from mashbox import catalog
 from mashbox.cli.client import Client, End, Model
 from mashbox.cli.conversation import Conversation
 from mashbox.cli.talk import COMMANDS, Options, Talk, pick_model, summary
@@ -115,10 +117,81 @@ def test_what_was_said_before_the_stream_broke_is_kept(play: Any) -> None:
     assert played.contents(1) == ["a", "half", "b"]
 
 
-def test_thinking_is_shown_and_not_sent_back(play: Any) -> None:
-    played = play(["a", "b"], [[delta(reasoning_content="hm"), *answer("1")], answer("2")])
-    assert played.screen.startswith("hm\n\n1\n")
+def thought(text: str, said: str) -> Reply:
+    return [delta(reasoning_content=text), *answer(said)]
+
+
+def test_a_thought_is_folded_when_it_ends_and_not_sent_back(play: Any) -> None:
+    played = play(["a", "b"], [thought("hm", "1"), answer("2")])
+    assert re.match(r"▸ thought for 0\.\d s \(Ctrl-T or /think show unfolds it\)\n\n1\n", played.screen)
+    assert "hm" not in played.screen
     assert played.contents(1) == ["a", "1", "b"]
+    assert all("reasoning_content" not in message for message in played.requests[1]["messages"])
+
+
+def test_thoughts_unfold_and_fold(play: Any) -> None:
+    played = play(
+        ["a", "/think show", "b", "/think hide", "c"],
+        [thought("hm one", "1"), thought("hm two", "2"), thought("hm three", "3")],
+    )
+    first, second, third = (
+        played.screen.partition("hm two")[0],
+        played.screen,
+        played.screen.rpartition("2\n")[2],
+    )
+    assert first.count("hm one") == 1 and "▸" in first
+    assert "hm two\n\n2\n" in second
+    assert "hm three" not in third and "▸" in third
+    assert "chat_template_kwargs" not in played.requests[0]
+
+
+def test_show_without_a_thought_says_what_it_does(play: Any) -> None:
+    assert "Thoughts stay on the screen." in play(["/think show"]).screen
+
+
+def test_a_thought_is_kept_in_the_file_and_can_be_shown_again(play: Any, tmp_path: Path) -> None:
+    path = tmp_path / "talk.json"
+    play(["a", f"/save {path}"], [thought(" hm\n", "1")])
+    assert json.loads(path.read_text())["messages"][1] == {
+        "role": "assistant",
+        "content": "1",
+        "reasoning_content": "hm",
+    }
+    assert "\nhm\n" in play([f"/load {path}", "/think show"]).screen
+
+
+@pytest.mark.parametrize(
+    ("options", "sent"),
+    [
+        (Options(), {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0.0}),
+        (Options(think=True), {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0.0}),
+        (Options(temperature=0.0), {"temperature": 0.0, "top_p": 0.8, "top_k": 20, "min_p": 0.0}),
+    ],
+)
+def test_what_the_makers_recommend_is_sent_to_a_mashbox(options: Options, sent: dict[str, float]) -> None:
+    options.choose(Model("qwen3-4b", owner="mashbox-labs"))
+    body = options.body()
+    assert {name: body[name] for name in sent} == sent
+    assert options.sampling() == sent
+    assert f"qwen3-4b · temperature {sent['temperature']:g}" in options.title()
+
+
+@pytest.mark.parametrize(
+    "model", [Model("qwen3-4b", owner="vllm"), Model("smollm2-135m", owner="mashbox-labs"), None]
+)
+def test_nothing_is_made_up_where_nothing_is_known(model: Model | None) -> None:
+    options = Options()
+    options.choose(model)
+    assert options.sampling() == {}
+
+
+def test_a_model_that_always_thinks_gets_its_sampling_for_that() -> None:
+    options = Options()
+    options.choose(Model("gpt-oss-20b", owner="mashbox-labs"))
+    spec = catalog.load().models["gpt-oss-20b"]
+    assert spec.thinking == "always" and spec.sampling is not None
+    known = spec.sampling.thinking or spec.sampling.plain
+    assert known is not None and options.sampling() == known.fields()
 
 
 def test_tool_calls_are_shown(play: Any) -> None:
@@ -168,7 +241,7 @@ def test_model(play: Any) -> None:
         ("/load", "/load needs a file."),
         ("/load /nowhere/x.json", "/nowhere/x.json can't be read"),
         ("/save /nowhere/x.json", "No such file or directory"),
-        ("/think maybe", "/think takes on or off, not 'maybe'."),
+        ("/think maybe", "/think takes on, off, show or hide, not 'maybe'."),
     ],
 )
 def test_wrong_commands_are_one_line_and_the_dialogue_goes_on(play: Any, line: str, words: str) -> None:
@@ -206,7 +279,7 @@ def test_empty_lines_ask_nothing(play: Any) -> None:
 
 def test_picking_a_model() -> None:
     with serving(ScriptedServer()) as server, Client(server.url) as client:
-        assert pick_model(client, None) == pick_model(client, "tiny") == Model("tiny", 512)
+        assert pick_model(client, None) == pick_model(client, "tiny") == Model("tiny", 512, "someone")
         with pytest.raises(RemoteError, match="has tiny, not other"):
             pick_model(client, "other")
 

@@ -19,7 +19,7 @@ import pytest
 
 from tests.cli.scripted import ScriptedServer, answer, delta, serving
 
-CTRL_C, CTRL_D, ENTER, ALT_ENTER = "\x03", "\x04", "\r", "\x1b\r"
+CTRL_C, CTRL_D, CTRL_T, ENTER, ALT_ENTER = "\x03", "\x04", "\x14", "\r", "\x1b\r"
 _ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9]|[=>])")
 
 
@@ -176,6 +176,44 @@ def test_a_pasted_text_is_one_message(tmp_path: Path) -> None:
         terminal.send("\x1b[200~one\rtwo\r\x1b[201~" + ENTER)
         terminal.expect("3 tokens")
         assert questions(server) == ["one\ntwo"]
+
+
+def test_ctrl_t_shows_the_thought_that_was_folded(tmp_path: Path) -> None:
+    thinking = [delta(reasoning_content="let me see"), 0.3, *answer("Four.")]
+    with serving(ScriptedServer(thinking)) as server, chatting(server, tmp_path) as terminal:
+        terminal.send("2+2?" + ENTER)
+        terminal.expect("let me see")
+        terminal.expect("▸ thought for 0.")
+        terminal.expect("Four.")
+        terminal.expect("3 tokens")
+        terminal.expect("> ")
+        terminal.send(CTRL_T)
+        terminal.expect("let me see")
+        terminal.send(CTRL_D)
+        assert terminal.exit_status() == 0
+
+
+def test_tab_completes_commands_their_words_and_files(tmp_path: Path) -> None:
+    (tmp_path / "talk.json").write_text('[{"role": "user", "content": "x"}]')
+    with serving(ScriptedServer()) as server, chatting(server, tmp_path) as terminal:
+        terminal.send("/tok")
+        terminal.expect("how long the conversation is")
+        terminal.send("\t" + ENTER)
+        terminal.expect("No answer with token counts yet.")
+        terminal.send("/think h")
+        terminal.expect("hide")
+        terminal.send("\t" + ENTER)
+        terminal.expect("Thoughts are folded")
+        terminal.send("/model t")
+        terminal.expect("tiny")
+        terminal.send("\t" + ENTER)
+        terminal.expect("Model: tiny")
+        terminal.send(f"/load {tmp_path}/ta")
+        terminal.expect("talk.json")
+        terminal.send("\t" + ENTER)
+        terminal.expect("Loaded 1 messages.")
+        terminal.send(CTRL_D)
+        assert terminal.exit_status() == 0
 
 
 def test_history_is_kept_between_chats_and_private(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +17,9 @@ from tests.server.scripted import ScriptedEngine
 
 CHAT = "/v1/chat/completions"
 ASK = {"messages": [{"role": "user", "content": "hi"}]}
+
+OPEN = {"/": 200, "/health": 200, "/assets/scripted": 404}
+"""What needs no key, and how a server without the page answers."""
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +55,7 @@ def anthropic_error(answer: httpx.Response, kind: str = "invalid_request_error")
 def routes_of(server: Live) -> list[tuple[str, str]]:
     app: Any = server.server.config.app
     paths = [(route.path, method) for route in app.routes for method in route.methods]
-    return [(path.replace("{model:path}", "scripted"), method) for path, method in paths]
+    return [(re.sub(r"\{\w+:path\}", "scripted", path), method) for path, method in paths]
 
 
 # --- host and origin -------------------------------------------------------------------------------
@@ -131,7 +135,7 @@ def test_every_route_but_health_needs_a_key(guarded: Live) -> None:
             answer = client.request(method, path)
             if method in ("OPTIONS", "HEAD"):
                 continue
-            expected = 200 if path in ("/", "/health") else 401
+            expected = OPEN.get(path, 401)
             assert answer.status_code == expected, (method, path)
             if expected == 401:
                 assert answer.headers["www-authenticate"] == "Bearer"
@@ -139,7 +143,7 @@ def test_every_route_but_health_needs_a_key(guarded: Live) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "TRACE", "PROPFIND"])
 def test_no_method_is_a_way_around_the_key(guarded: Live, method: str) -> None:
-    paths = {path for path, _ in routes_of(guarded)} - {"/", "/health"}
+    paths = {path for path, _ in routes_of(guarded)} - set(OPEN)
     assert len(paths) >= 10
     with guarded.client() as client:
         for path in sorted(
@@ -149,9 +153,9 @@ def test_no_method_is_a_way_around_the_key(guarded: Live, method: str) -> None:
             assert client.send(request).status_code == 401, path
             allowed = client.options(path)
             assert allowed.status_code == 405
-        for path in ("/", "/health"):
+        for path, status in OPEN.items():
             assert client.send(client.build_request(method, path)).status_code == (
-                200 if method == "GET" else 405
+                status if method == "GET" else 405
             )
 
 

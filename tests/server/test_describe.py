@@ -55,6 +55,8 @@ ADDED = [
     r"/paths/[^/]+/\w+/responses/(429|503|529)/headers/Retry-After/.*",
     r"/paths/~1v1~1messages~1count_tokens/post/responses/500/.*",
     r"/paths/~1/get/responses/200/content/text~1html/.*",
+    r"/paths/~1/get/responses/304",
+    r"/paths/~1assets~1\{name\}/.*",
     *(
         re.escape(PROPERTIES.format(schema, field)) + "(/.*)?"
         for schema, fields in ADDED_FIELDS.items()

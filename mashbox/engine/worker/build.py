@@ -10,8 +10,10 @@ from mashbox.engine.worker.exact import ExactRunner
 from mashbox.engine.worker.experts import routed_experts
 from mashbox.engine.worker.fast import FastRunner
 from mashbox.engine.worker.load.gguf import load_gguf
-from mashbox.engine.worker.load.packed import load_packed, refusal, rotary_tables
+from mashbox.engine.worker.load.packed import load_packed
+from mashbox.engine.worker.load.rotary import rotary_tables
 from mashbox.engine.worker.load.safetensors import load_safetensors
+from mashbox.engine.worker.load.shapes import refusal
 from mashbox.engine.worker.runner import Built, Progress, Runner
 
 DTYPES = {"auto": torch.float32, "f32": torch.float32, "bf16": torch.bfloat16}
@@ -35,10 +37,10 @@ def build_runner(start: Start, progress: Progress) -> tuple[Runner, Built]:
 def _build_fast(start: Start, progress: Progress, threads: int) -> tuple[Runner, Built]:
     if start.format != "gguf" or start.weights != "auto":
         raise refusal("it reads the packed weights of a GGUF file, with --weights auto, only")
-    decoder, config, architecture = load_packed(Path(start.model), progress)
+    decoder, shape, architecture = load_packed(Path(start.model), progress)
     progress("making the slots", 0, 0)
-    cosine, sine = rotary_tables(config, start.ctx)
-    runner = FastRunner(decoder, cosine, sine, slots=start.slots, threads=threads)
+    tables = rotary_tables(shape, start.ctx)
+    runner = FastRunner(decoder, tables, slots=start.slots, ctx=start.ctx, threads=threads)
     progress("warming up", 0, 0)
     _warm_up(runner)
     return runner, Built("fast", architecture)

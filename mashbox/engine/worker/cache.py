@@ -5,6 +5,7 @@ linear-attention layer in one tensor [slots, ...]. All are allocated once, when 
 their shapes. :class:`SlotCache` is what transformers' modules get as their ``cache``.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,12 +38,13 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """One slot's exported state: its ``length`` in tokens and copies of its tensors, one behind the other.
+    """One slot's exported state: copies of the tensors of its tokens ``start`` to ``length``.
 
-    They are keys and values [kv_heads, length, dim], two a layer that has them; ``end`` is None of an empty
-    slot.
+    They are keys and values [kv_heads, length - start, dim], two a layer that has them, one behind the other;
+    ``end`` is None of an empty slot.
     """
 
+    start: int
     length: int
     block: Block
     end: Snapshot | None
@@ -220,17 +222,34 @@ class SlotCache(Cache):  # type: ignore[misc]
             self.rewind(target, length, snapshot)
         self.lengths[target] = length
 
-    def export(self, slot: int) -> SlotState:
+    def export(self, slot: int, start: int = 0) -> SlotState:
         length = self.lengths[slot]
         end = self.snapshot(slot) if length else None
-        return SlotState(length, Block(self._tokens(slot, length)), end, self._layout)
+        return SlotState(start, length, Block(self._tokens(slot, length, start)), end, self._layout)
 
-    def restore(self, slot: int, state: SlotState, length: int, snapshot: Snapshot | None) -> None:
-        whole = self._tokens(slot, state.length)
-        for to, held in zip(whole, state.block.views(whole), strict=True):
-            to[:, :length] = held[:, :length]
-        if end := snapshot or state.end:
+    def restore(
+        self,
+        slot: int,
+        states: Sequence[SlotState],
+        length: int,
+        snapshot: Snapshot | None,
+        source: int,
+        kept: int,
+    ) -> None:
+        """``kept`` tokens of ``source``, then those of each state, up to ``length``."""
+        if source != slot:
+            for to, held in zip(self._tokens(slot, kept), self._tokens(source, kept), strict=True):
+                to.copy_(held)
+        for state in states:
+            room = self._tokens(slot, state.length, state.start)
+            wanted = max(length - state.start, 0)
+            for to, held in zip(room, state.block.views(room), strict=True):
+                to[:, :wanted] = held[:, :wanted]
+        if end := snapshot or (states[-1].end if states else None):
             self.rewind(slot, length, end)
+        elif source != slot:
+            for pool in self._pools.values():
+                pool[slot] = pool[source]
         self.lengths[slot] = length
 
     def fits(self, state: SlotState | Snapshot) -> bool:
@@ -239,9 +258,9 @@ class SlotCache(Cache):  # type: ignore[misc]
 
     # Its own.
 
-    def _tokens(self, slot: int, length: int) -> list[Tensor]:
-        """Views of a slot's keys and values [kv_heads, length, dim]."""
-        return [pool[slot, :, :length] for pool in [*self._keys.values(), *self._values.values()]]
+    def _tokens(self, slot: int, length: int, start: int = 0) -> list[Tensor]:
+        """Views of a slot's keys and values [kv_heads, length - start, dim]."""
+        return [pool[slot, :, start:length] for pool in [*self._keys.values(), *self._values.values()]]
 
     def _states(self, slot: int) -> list[Tensor]:
         """Views of a slot's states."""

@@ -1,17 +1,17 @@
-"""The fast runner: own kernels over packed weights, for dense decoders of Llama's shape.
+"""The fast runner: own kernels over packed weights, for dense decoders.
 
 What is exact: a row's logits are the same bits alone, in any batch, read whole or in pieces, and with any
 number of threads. What is not: activations are rounded to 16 bits in groups of 32, and keys and values kept
 in half precision, so that logits differ a little from the exact runner's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from mashbox.engine.worker.cache import SlotCache
-from mashbox.engine.worker.kernels.cpu import Decoder, Engine
+from mashbox.engine.worker.kernels.decoder import Decoder, Engine, Rotation
 from mashbox.engine.worker.slot_runner import SlotRunner
 
 BLOCK = 64
@@ -21,23 +21,24 @@ BLOCK = 64
 class FastRunner(SlotRunner):
     """A :class:`~mashbox.engine.worker.runner.Runner` over packed weights.
 
-    ``cosine`` and ``sine`` are float32 [ctx, head_dim / 2]. ``instructions`` asks for another set than the
-    processor's best, for tests.
+    ``rotations`` are the tables that the decoder's layers name, for ``ctx`` positions. ``instructions`` asks
+    for another set than the processor's best, for tests.
     """
 
     def __init__(
         self,
         decoder: Decoder,
-        cosine: Tensor,
-        sine: Tensor,
+        rotations: Mapping[str, Rotation],
         *,
         slots: int,
+        ctx: int,
         threads: int,
         instructions: int | None = None,
     ) -> None:
-        ctx = cosine.shape[0]
         if slots < 1 or ctx < 1 or threads < 1:
             raise ValueError(f"slots, ctx and threads must be at least 1, not {slots}, {ctx} and {threads}.")
+        if any(table.shape[0] < ctx for tables in rotations.values() for table in tables):
+            raise ValueError(f"The rotary tables are for fewer than {ctx} positions.")
         self.slots = slots
         self.ctx = ctx
         self.vocab_size = decoder.head.rows
@@ -45,7 +46,8 @@ class FastRunner(SlotRunner):
         self._cache = SlotCache(slots, ctx)
         pools = self._cache.allocate(len(decoder.layers), decoder.kv_heads, decoder.head_dim, torch.float16)
         self.kv_bytes = self._cache.nbytes
-        self._engine = Engine(decoder, pools, cosine, sine, threads=threads, instructions=instructions)
+        self._engine = Engine(decoder, pools, rotations, threads=threads, instructions=instructions)
+        self._trace_shape = (len(decoder.layers) + 1, decoder.embeddings.cols)
 
     def prefill(self, slot: int, ids: Sequence[int], *, logits: bool) -> Tensor | None:
         self._check_prefill(slot, ids)
@@ -65,3 +67,18 @@ class FastRunner(SlotRunner):
         for slot, start in zip(slots, starts, strict=True):
             self._cache.lengths[slot] = start + 1
         return found
+
+    def trace(self, slot: int, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Read up to BLOCK ids into an empty slot, and tell what was computed on the way.
+
+        Returns hidden states float32 [layers + 1, ids, hidden] before each layer and behind the last, and the
+        last id's logits [vocab_size]. The slot is empty afterwards.
+        """
+        self._check_prefill(slot, ids)
+        count = len(ids)
+        if self._cache.lengths[slot] or count > BLOCK:
+            raise ValueError(f"A trace takes up to {BLOCK} ids and an empty slot.")
+        layers, hidden = self._trace_shape
+        states = torch.empty(layers, count, hidden)
+        logits = self._engine.step(ids, [slot] * count, range(count), [count - 1], trace=states)
+        return states, logits[0]

@@ -1,7 +1,6 @@
 """The prompt cache in host memory: states of slots and state points, least recently used out first."""
 
 import itertools
-from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -22,8 +21,9 @@ def common_prefix(a: Ids, b: Ids) -> int:
 
 
 class Entry(NamedTuple):
-    """A saved state: the tokens that it holds, whose they are, and its size in bytes, tokens included.
+    """A saved state behind ``ids``: whose it is, and its size in bytes, token ids included.
 
+    Of a slot's state it holds the tokens from ``start`` on: those before were held elsewhere when it came.
     ``fork``: it is a point where two sequences parted.
     """
 
@@ -31,32 +31,8 @@ class Entry(NamedTuple):
     owner: str
     state: Any
     nbytes: int
+    start: int = 0
     fork: bool = False
-
-
-class Wanted:
-    """A sequence of which a beginning is looked for in what others hold.
-
-    ``stops`` are the ascending lengths at which a longer state can be cut; None: anywhere. ``fork`` is the
-    longest beginning in common with anything that was compared, whether or not it could be cut there.
-    """
-
-    def __init__(self, ids: Ids, owner: str, stops: Sequence[int] | None = None) -> None:
-        self.ids = ids
-        self.owner = owner
-        self.stops = stops
-        self.fork = 0
-
-    def match(self, held: Ids, owner: str) -> int:
-        """Tokens that can be taken up from a state over ``held``."""
-        if owner != self.owner:
-            return 0
-        common = common_prefix(held, self.ids)
-        self.fork = max(self.fork, common)
-        if self.stops is None or common == len(held):
-            return common
-        below = bisect_right(self.stops, common)
-        return self.stops[below - 1] if below else 0
 
 
 class HostCache:
@@ -81,18 +57,45 @@ class HostCache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def find(self, wanted: Wanted) -> tuple[int, int | None]:
-        """The longest beginning of ``wanted`` that an entry holds, and the entry's key."""
-        best, key = 0, None
-        for number, entry in self._entries.items():
-            if len(entry.ids) > best and (length := wanted.match(entry.ids, entry.owner)) > best:
-                best, key = length, number
-        return best, key
+    def __contains__(self, key: int) -> bool:
+        return key in self._entries
 
-    def get(self, key: int) -> Entry:
-        """An entry, which counts as used."""
-        self._order.move_to_end(key)
-        return self._entries[key]
+    def chain(self, ids: Ids, owner: str, reach: int) -> tuple[list[int], int]:
+        """Keys of the entries that lead on from the first ``reach`` tokens of ``ids``, and how far they do.
+
+        Each begins no later than where the one before it, or ``reach``, ends.
+        """
+        common = {
+            number: common_prefix(entry.ids, ids)
+            for number, entry in self._entries.items()
+            if entry.owner == owner and len(entry.ids) > reach
+        }
+        keys: list[int] = []
+        while True:
+            known = [number for number in common if self._entries[number].start <= reach]
+            best = max(known, key=common.__getitem__, default=None)
+            if best is None or common[best] <= reach:
+                return keys, reach
+            keys.append(best)
+            reach = common[best]
+
+    def ends(self, ids: Ids, owner: str) -> dict[int, int]:
+        """Keys of the entries whose tokens are a beginning of ``ids``, by their lengths."""
+        return {
+            len(entry.ids): number
+            for number, entry in self._entries.items()
+            if entry.owner == owner and common_prefix(entry.ids, ids) == len(entry.ids)
+        }
+
+    def longest(self, ids: Ids, owner: str) -> int:
+        """The most tokens that ``ids`` has in common with any entry, whether or not they can be taken up."""
+        return max((common_prefix(e.ids, ids) for e in self._entries.values() if e.owner == owner), default=0)
+
+    def get(self, keys: Sequence[int]) -> list[Entry]:
+        """Entries of a chain, which count as used: the first last, since the others need it."""
+        for key in reversed(keys):
+            self._order.move_to_end(key)
+        return [self._entries[key] for key in keys]
 
     def points(self, ids: Ids, owner: str) -> list[int]:
         """Ascending lengths of the beginnings of ``ids`` of which there is a point."""
@@ -104,15 +107,19 @@ class HostCache:
         self._order.move_to_end(number)
         return self._points[number].state
 
-    def room_for(self, ids: Ids, owner: str, nbytes: int) -> bool:
-        """Make room for a state of ``nbytes`` over ``ids``, so that it can be copied under the cap.
+    def room_for(self, ids: Ids, owner: str, nbytes: int, start: int = 0) -> bool:
+        """Make room for a state of ``nbytes`` over ``ids`` from ``start`` on, to be copied under the cap.
 
-        Entries that it makes useless go: their tokens are a prefix of its. False when it can never fit.
+        Entries that it makes useless go: it holds all that they do. False when it can never fit.
         """
         if nbytes + ids.nbytes > self.cap:
             return False
         for number, other in list(self._entries.items()):
-            if other.owner == owner and common_prefix(other.ids, ids) == len(other.ids):
+            if (
+                other.owner == owner
+                and other.start >= start
+                and common_prefix(other.ids, ids) == len(other.ids)
+            ):
                 self._drop(number)
         # A state that can't be cut needs its points for as long as it stays.
         for number in self._on_the_way(ids, owner):
@@ -120,10 +127,10 @@ class HostCache:
         self._make_room(nbytes + ids.nbytes)
         return True
 
-    def put(self, ids: Ids, owner: str, state: Any) -> None:
+    def put(self, ids: Ids, owner: str, state: Any, start: int = 0) -> None:
         """Keep a state, if it fits."""
-        entry = Entry(ids.copy(), owner, state, int(state.nbytes) + ids.nbytes)
-        if self.room_for(ids, owner, int(state.nbytes)):
+        entry = Entry(ids.copy(), owner, state, int(state.nbytes) + ids.nbytes, start)
+        if self.room_for(ids, owner, int(state.nbytes), start):
             self._entries[self._newest()] = entry
             self.bytes += entry.nbytes
 
@@ -138,7 +145,7 @@ class HostCache:
         """Keep a point, if it is new and fits; one of too many on the way to it goes."""
         if not self.room_for_point(ids, owner, int(state.nbytes)):
             return
-        entry = Entry(ids.copy(), owner, state, int(state.nbytes) + ids.nbytes, fork)
+        entry = Entry(ids.copy(), owner, state, int(state.nbytes) + ids.nbytes, fork=fork)
         self._points[self._newest()] = entry
         self.point_bytes += entry.nbytes
         way = self._on_the_way(ids, owner)

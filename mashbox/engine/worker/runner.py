@@ -88,13 +88,28 @@ class Runner(Protocol):
         """
         ...
 
-    def export(self, slot: int) -> Any:
-        """The slot's state as an object of its own, for the host tier; ``nbytes`` tells its size.
+    def export(self, slot: int, start: int = 0) -> Any:
+        """The slot's state from token ``start`` on as an object of its own, for the host tier.
 
-        That is ``snapshot_bytes`` and the same number of bytes for each token; none if the slot is empty.
+        ``nbytes`` tells its size: ``snapshot_bytes`` and the same number of bytes for each token; none if the
+        slot is empty. ``end`` is the snapshot behind its last token.
         """
         ...
 
-    def restore(self, slot: int, state: Any, length: int | None = None, snapshot: Any = None) -> None:
-        """Put the first ``length`` tokens of an exported state back; see :meth:`copy`."""
+    def restore(
+        self,
+        slot: int,
+        states: Sequence[Any],
+        length: int | None = None,
+        snapshot: Any = None,
+        *,
+        source: int | None = None,
+        kept: int = 0,
+    ) -> None:
+        """Make ``slot`` hold ``length`` tokens (None: all) out of pieces of one and the same sequence.
+
+        Those are the first ``kept`` tokens of slot ``source`` (which may be the same one) and exported
+        states, each of which begins no later than where those before it end. A recurrent runner needs
+        ``snapshot`` unless the last piece ends at ``length``.
+        """
         ...

@@ -72,31 +72,54 @@ class SlotRunner:
             self._cache.copy(source, target, length, snapshot)
 
     @torch.inference_mode()
-    def export(self, slot: int) -> SlotState:
+    def export(self, slot: int, start: int = 0) -> SlotState:
         self._check_slot(slot)
-        return self._cache.export(slot)
+        held = self._cache.lengths[slot]
+        if not 0 <= start <= held:
+            raise ValueError(f"Slot {slot} holds {held} tokens, there are none from {start} on.")
+        return self._cache.export(slot, start)
 
     @torch.inference_mode()
     def restore(
-        self, slot: int, state: SlotState, length: int | None = None, snapshot: Snapshot | None = None
+        self,
+        slot: int,
+        states: Sequence[SlotState],
+        length: int | None = None,
+        snapshot: Snapshot | None = None,
+        *,
+        source: int | None = None,
+        kept: int = 0,
     ) -> None:
         self._check_slot(slot)
-        if not self._cache.fits(state):
-            raise ValueError("The exported state is not one of this model, or longer than the context.")
-        length = state.length if length is None else length
-        self._check_cut(length, state.length, snapshot)
-        self._cache.restore(slot, state, length, snapshot)
+        source = slot if source is None else source
+        self._check_slot(source)
+        last = held = self._cache.lengths[source] if kept else 0
+        if not 0 <= kept <= held:
+            raise ValueError(f"Slot {source} holds {held} tokens, not {kept}.")
+        reach = kept
+        for state in states:
+            if not self._cache.fits(state):
+                raise ValueError("The exported state is not one of this model, or longer than the context.")
+            if state.start > reach:
+                raise ValueError(f"The exported state begins at {state.start}, behind the {reach} before it.")
+            reach, last = max(reach, state.length), state.length
+        length = reach if length is None else length
+        if length or reach:
+            self._check_cut(length, reach, snapshot, end=last)
+        self._cache.restore(slot, states, length, snapshot, source, kept)
 
     def _check_slot(self, slot: int) -> None:
         if not 0 <= slot < self.slots:
             raise ValueError(f"There is no slot {slot}: slots run from 0 to {self.slots - 1}.")
 
-    def _check_cut(self, length: int, held: int, snapshot: Snapshot | None) -> None:
-        if length == held and snapshot is None:
+    def _check_cut(self, length: int, held: int, snapshot: Snapshot | None, end: int | None = None) -> None:
+        """``end``: where the state that can't be cut lies, if not behind all that is held."""
+        if length == held and snapshot is None and end in (None, length):
             return
         if not 0 < length <= held:
             raise ValueError(f"{held} tokens are held, they can't be cut to {length}.")
-        if (self._cache.recurrent and snapshot is None) or (snapshot and not self._cache.fits(snapshot)):
+        needed = self._cache.recurrent and length != end
+        if (needed and snapshot is None) or (snapshot and not self._cache.fits(snapshot)):
             raise ValueError(f"{held} tokens can't be cut to {length} without a snapshot of this model.")
 
     def _check_ids(self, ids: Sequence[int]) -> None:

@@ -1,22 +1,46 @@
 """Who holds what: which slot a request gets, and how much of its prompt is there already.
 
 A slot keeps the sequence of its last request. A new request takes up the longest prefix of its prompt that
-any slot holds (its own, or another's, busy or free: then it is copied) or that host memory holds. What a slot
-loses by this goes to host memory first, unless it is held elsewhere too. The state of a recurrent model can't
-be cut: there a prefix ends at a state point, or where a slot ends.
+any slot holds (its own, or another's, busy or free: then it is copied), and goes on with what host memory
+holds behind it. What a slot loses by this goes to host memory first, as far as it is held nowhere else. The
+state of a recurrent model can't be cut: there a prefix ends at a state point, or where a saved state or a
+slot ends.
 """
 
 import itertools
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mashbox.engine.worker import points
-from mashbox.engine.worker.host_cache import HostCache, Ids, Wanted
+from mashbox.engine.worker.host_cache import HostCache, Ids, common_prefix
 from mashbox.engine.worker.runner import Runner
 
 # Fewer tokens are read again faster than they are worth keeping.
 WORTH_SAVING = 32
+
+
+class Cover(NamedTuple):
+    """Keys and values of a sequence: ``kept`` tokens of slot ``source``, then those of ``chain`` in turn.
+
+    ``chain`` are keys of host memory; they end behind ``reach`` tokens. ``fork`` is the longest beginning in
+    common with anything that was compared.
+    """
+
+    source: int
+    kept: int
+    chain: list[int]
+    reach: int
+    fork: int
+
+
+class Found(NamedTuple):
+    """A beginning of ``length`` tokens to take up, and the state at its ``end`` where a point gives it."""
+
+    cover: Cover
+    length: int
+    end: Any = None
 
 
 class _Slot:
@@ -66,14 +90,18 @@ class Slots:
     def take(self, ids: Ids, tenant: str, session: str | None) -> int:
         """A free slot for a request: the one that holds its conversation, else the one missed least."""
         free = [index for index, slot in enumerate(self._slots) if not slot.busy]
-        wanted = self._wanted(ids, self._owner(tenant))
+        owner = self._owner(tenant)
+        points = self._host.points(ids, owner) if self._runner.recurrent else None
 
         def continues(index: int) -> int:
             """Tokens in common with a slot whose sequence the request goes on with."""
             slot = self._slots[index]
-            common = wanted.match(slot.ids, slot.owner)
-            goes_on = common == slot.length or (session is not None and session == slot.session)
-            return common if goes_on else 0
+            common = common_prefix(slot.ids, ids) if slot.owner == owner else 0
+            if common == slot.length:
+                return common
+            if session is None or session != slot.session:
+                return 0
+            return common if points is None else max((p for p in points if p <= common), default=0)
 
         best = max(free, key=continues)
         if not continues(best):
@@ -86,28 +114,23 @@ class Slots:
         """Bring the longest known prefix of ``ids`` into a taken slot; its length (less than all of it)."""
         slot, owner = self._slots[index], self._owner(tenant)
         # The last token is always read: its logits are what the answer begins with.
-        wanted = self._wanted(ids[:-1], owner)
-        own = wanted.match(slot.ids, slot.owner)
-        other, source = self._best_other(index, wanted)
-        saved, key = self._host.find(wanted)
-        best = max(own, other, saved)
+        wanted, held = ids[:-1], self._held_by(owner)
+        found = self._usable(self._cover(wanted, owner, held, index), wanted, owner, held)
+        cover, length = found.cover, found.length
         # Fetched before anything is saved, which may put them out.
-        entry = self._host.get(key) if key is not None and best == saved > max(own, other) else None
-        point = self._host.point(wanted.ids, owner, best) if best in (wanted.stops or ()) else None
-        self._save_what_goes(index, own if best == own else 0)
-        if best == own:
-            self._cut(index, own, point)
-        elif entry is not None:
-            self._runner.restore(index, entry.state, best, point)
+        states = [entry.state for entry in self._host.get(cover.chain)]
+        stays = min(cover.kept, length) if cover.source == index else 0
+        self._save_what_goes(index, stays)
+        if length and (states or cover.source != index):
+            kept = min(cover.kept, length)
+            self._runner.restore(index, states, length, found.end, source=cover.source, kept=kept)
             slot.length = 0
-            slot.hold(entry.ids[:best])
-        elif source is not None:
-            self._runner.copy(source, index, best, point)
-            slot.length = 0
-            slot.hold(self._slots[source].ids[:best])
+            slot.hold(ids[:length])
+        else:
+            self._cut(index, length, found.end)
         slot.owner = owner
-        slot.fork = wanted.fork
-        slot.places = self._places(slot.length, wanted.fork, len(ids))
+        slot.fork = cover.fork
+        slot.places = self._places(slot.length, cover.fork, len(ids))
         self._save_point(slot, index)
         return slot.length
 
@@ -134,33 +157,65 @@ class Slots:
     def _owner(self, tenant: str) -> str:
         return "" if self._share else tenant
 
-    def _wanted(self, ids: Ids, owner: str) -> Wanted:
-        return Wanted(ids, owner, self._host.points(ids, owner) if self._runner.recurrent else None)
+    def _cover(self, ids: Ids, owner: str, slots: Mapping[int, Ids], prefer: int) -> Cover:
+        """How far the keys and values of ``ids`` can be brought together from ``slots`` and host memory.
 
-    def _best_other(self, index: int, wanted: Wanted) -> tuple[int, int | None]:
-        """The longest match in another slot, and which."""
-        best, source = 0, None
-        for other, slot in enumerate(self._slots):
-            if other != index and (common := wanted.match(slot.ids, slot.owner)) > best:
-                best, source = common, other
-        return best, source
+        Of slots that hold the same number of them, ``prefer`` is taken: what a slot has need not be copied.
+        """
+        common = {number: common_prefix(held, ids) for number, held in slots.items()}
+        source = max(common, key=lambda number: (common[number], number == prefer), default=prefer)
+        kept = common.get(source, 0)
+        chain, reach = self._host.chain(ids, owner, kept)
+        fork = max(kept, self._host.longest(ids, owner))
+        return Cover(source, kept, chain, reach, fork)
+
+    def _usable(self, cover: Cover, ids: Ids, owner: str, slots: Mapping[int, Ids]) -> Found:
+        """What of ``cover`` can be taken up: all of it, or as far as there is a state that can't be cut."""
+        if not self._runner.recurrent:
+            return Found(cover, cover.reach)
+        points = self._host.points(ids[: cover.reach], owner)
+        ends = self._host.ends(ids[: cover.reach], owner)
+        whole = {len(held): n for n, held in slots.items() if common_prefix(held, ids) == len(held)}
+        length = max([0, *points, *ends, *whole])
+        if length in points:
+            return Found(self._up_to(cover, ids, owner, length), length, self._host.point(ids, owner, length))
+        if length in ends:
+            (entry,) = self._host.get([ends[length]])
+            return Found(self._up_to(cover, ids, owner, length), length, entry.state.end)
+        if not length:
+            return Found(cover._replace(kept=0, chain=[]), 0)
+        # The state is where the slot that ends here has it.
+        return Found(cover._replace(source=whole[length], kept=length, chain=[]), length)
+
+    def _up_to(self, cover: Cover, ids: Ids, owner: str, length: int) -> Cover:
+        chain, _ = self._host.chain(ids[:length], owner, min(cover.kept, length))
+        return cover._replace(kept=min(cover.kept, length), chain=chain)
 
     def _save_what_goes(self, index: int, stays: int) -> None:
-        """Send a slot's sequence to host memory if it is about to lose part of it that nobody else holds."""
+        """Send to host memory what a slot is about to lose and nobody else holds."""
         slot = self._slots[index]
         if slot.length - stays < WORTH_SAVING or not self._host.cap:
             return
-        wanted = self._wanted(slot.ids, slot.owner)
-        elsewhere, _ = self._best_other(index, wanted)
-        saved, _ = self._host.find(wanted)
-        if slot.length - max(elsewhere, saved) < WORTH_SAVING:
-            return
-        # Room is made before the copy is, so that the cap holds at every moment.
-        runner = self._runner
+        runner, ids, owner = self._runner, slot.ids, slot.owner
         once = runner.snapshot_bytes
         each = (runner.kv_bytes // runner.slots - once) // runner.ctx
-        if self._host.room_for(slot.ids, slot.owner, once + each * slot.length):
-            self._host.put(slot.ids, slot.owner, runner.export(index))
+        left = {**self._held_by(owner), index: ids[:stays]}
+        while True:
+            cover = self._cover(ids, owner, left, index)
+            if slot.length - self._usable(cover, ids, owner, left).length < WORTH_SAVING:
+                return
+            self._host.get(cover.chain)
+            # Room is made before the copy is, so that the cap holds at every moment.
+            start = cover.reach
+            if not self._host.room_for(ids, owner, once + each * (slot.length - start), start):
+                return
+            # What the copy builds on may have been what had to go.
+            if all(key in self._host for key in cover.chain):
+                self._host.put(ids, owner, runner.export(index, start), start)
+                return
+
+    def _held_by(self, owner: str) -> dict[int, Ids]:
+        return {number: slot.ids for number, slot in enumerate(self._slots) if slot.owner == owner}
 
     def _places(self, start: int, fork: int, total: int) -> list[int]:
         """Where a prompt's state points are due; nowhere if there is no use or no room for them."""

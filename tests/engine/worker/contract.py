@@ -143,11 +143,11 @@ class RunnerContract:
         for slot in range(SLOTS):
             runner.reset(slot)
             read(runner, slot, prompt(31, seed=slot + 5))
-        runner.restore(2, state)
+        runner.restore(2, [state])
         assert runner.length(2) == 25
         assert torch.equal(runner.decode([2], [token]), expected)
         # The export is its own: decoding into the slot did not change it.
-        runner.restore(5, state)
+        runner.restore(5, [state])
         assert torch.equal(runner.decode([5], [token]), expected)
 
     def test_an_export_is_as_large_as_its_tokens(self, runner: Runner) -> None:
@@ -180,7 +180,7 @@ class RunnerContract:
         elif way == "copy":
             runner.copy(0, 2, 30, snapshot)
         else:
-            runner.restore(2, runner.export(0), 30, snapshot)
+            runner.restore(2, [runner.export(0)], 30, snapshot)
         assert runner.length(target) == 30
         pieces = [runner.prefill(slot, other, logits=True) for slot in (1, target)]
         assert pieces[0] is not None and pieces[1] is not None
@@ -197,24 +197,48 @@ class RunnerContract:
         before = runner.decode([0], [7])
         for cut in (
             lambda length: runner.copy(0, 1, length, snapshot),
-            lambda length: runner.restore(1, state, length, snapshot),
+            lambda length: runner.restore(1, [state], length, snapshot),
             lambda length: runner.rewind(0, length, snapshot),
         ):
             for length in (0, 22):
                 with pytest.raises(ValueError, match="cut"):
                     cut(length)
         if runner.recurrent:
-            for alone in (lambda: runner.copy(0, 1, 20), lambda: runner.restore(1, state, 19)):
+            for alone in (lambda: runner.copy(0, 1, 20), lambda: runner.restore(1, [state], 19)):
                 with pytest.raises(ValueError, match="snapshot"):
                     alone()
         assert (runner.length(0), runner.length(1)) == (21, 0)
         runner.rewind(0, 20, snapshot)
         assert torch.equal(runner.decode([0], [7]), before)
 
+    def test_a_tail_goes_behind_what_a_slot_or_a_state_holds(self, runner: Runner) -> None:
+        ids = prompt(40)
+        token = read(runner, 0, ids)
+        head, tail = runner.export(0), runner.export(0, 25)
+        assert (head.start, tail.start) == (0, 25)
+        each = (runner.kv_bytes // SLOTS - runner.snapshot_bytes) / CTX
+        assert tail.nbytes == runner.snapshot_bytes + each * 15
+        wanted = runner.decode([0], [token])
+        for slot in (1, 2, 3):
+            read(runner, slot, prompt(33, seed=slot + 5))
+        runner.restore(1, [tail], source=0, kept=25)
+        runner.restore(2, [head, tail])
+        runner.restore(3, [head])
+        runner.restore(3, [tail], source=3, kept=30)
+        for slot in (1, 2, 3):
+            assert runner.length(slot) == 40
+            assert torch.equal(runner.decode([slot], [token]), wanted)
+        with pytest.raises(ValueError, match="behind"):
+            runner.restore(1, [tail], source=1, kept=24)
+        with pytest.raises(ValueError, match="not 50"):
+            runner.restore(1, [tail], source=1, kept=50)
+        with pytest.raises(ValueError, match="none from 50"):
+            runner.export(1, 50)
+
     def test_restore_of_an_empty_slot(self, runner: Runner) -> None:
         state = runner.export(0)
         read(runner, 1, prompt(10))
-        runner.restore(1, state)
+        runner.restore(1, [state])
         assert runner.length(1) == 0
         assert read(runner, 1, prompt(6)) == read(runner, 0, prompt(6))
 
@@ -275,7 +299,7 @@ class RunnerContract:
                 runner.reset(slot)
                 held[slot] = []
             elif act == "export":
-                runner.restore(other, runner.export(slot))
+                runner.restore(other, [runner.export(slot)])
                 held[other] = list(held[slot])
             elif act == "resume":
                 if held[slot]:
@@ -339,5 +363,5 @@ class RunnerContract:
         read(large, 0, prompt(40))
         state = large.export(0)
         with pytest.raises(ValueError, match="state"):
-            small.restore(0, state)
+            small.restore(0, [state])
         assert small.length(0) == 0

@@ -14,10 +14,11 @@ class Snapshot(NamedTuple):
 
 
 class State(NamedTuple):
-    """An exported slot, of eight bytes a token and those of its snapshot."""
+    """Tokens of an exported slot from ``start`` on, of eight bytes each and those of its snapshot."""
 
     ids: list[int]
     end: Snapshot = Snapshot([], 0)
+    start: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -93,13 +94,32 @@ class CountingRunner:
     ) -> None:
         self.held[target] = self._cut(self.held[source], length, snapshot)
 
-    def export(self, slot: int) -> State:
-        return State(list(self.held[slot]), self.snapshot(slot))
+    def export(self, slot: int, start: int = 0) -> State:
+        return State(self.held[slot][start:], self.snapshot(slot), start)
 
     def restore(
-        self, slot: int, state: State, length: int | None = None, snapshot: Snapshot | None = None
+        self,
+        slot: int,
+        states: Sequence[State],
+        length: int | None = None,
+        snapshot: Snapshot | None = None,
+        *,
+        source: int | None = None,
+        kept: int = 0,
     ) -> None:
-        self.held[slot] = self._cut(state.ids, length, snapshot)
+        ids = self.held[slot if source is None else source]
+        end = len(ids)
+        ids = ids[:kept]
+        for state in states:
+            assert state.start <= len(ids), "a hole between two states"
+            # Of one sequence, or a later answer shows it.
+            ids[state.start :] = state.ids
+            end = len(ids)
+        if self.recurrent and snapshot is None:
+            assert length in (None, end), "a state cut without a snapshot"
+        self.held[slot] = ids[:length]
+        if snapshot is not None:
+            assert snapshot.seen == self.held[slot], "a snapshot of other tokens"
 
     def _cut(self, ids: list[int], length: int | None, snapshot: Snapshot | None) -> list[int]:
         kept = ids[:length]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mashbox.engine.worker import points
-from mashbox.engine.worker.host_cache import HostCache, Wanted, common_prefix
+from mashbox.engine.worker.host_cache import HostCache, common_prefix
 from mashbox.engine.worker.scheduler import PIECE_ALONE, Scheduler
 from tests.engine.worker.counting import CountingRunner, RecurrentRunner, State
 from tests.engine.worker.test_scheduler import Log, expected, run, submit
@@ -151,32 +151,77 @@ def check_books(host: HostCache) -> None:
     assert sorted(host._order) == sorted([*host._entries, *host._points])
 
 
-PUT = st.tuples(IDS, st.sampled_from("ab"), st.booleans())
+PUT = st.tuples(IDS, st.sampled_from("ab"), st.booleans(), st.sampled_from([0, 0, 3, 6]))
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.lists(PUT, max_size=30), st.integers(0, 300))
+@settings(max_examples=200, deadline=None)
+@given(st.lists(PUT, max_size=30), st.integers(0, 400))
 def test_the_host_tier_counts_to_the_byte_and_never_passes_its_cap(
-    puts: list[tuple[list[int], str, bool]], cap: int
+    puts: list[tuple[list[int], str, bool, int]], cap: int
 ) -> None:
     host = HostCache(cap)
-    for given_ids, owner, point in puts:
+    for given_ids, owner, point, start in puts:
         ids = np.array(given_ids, np.int32)
-        put = host.put_point if point else host.put
-        put(ids, owner, State(given_ids))
-        check_books(host)
-        fits = 12 * len(given_ids) <= cap
+        start = min(start, len(given_ids))
         if point:
-            assert (len(given_ids) in host.points(ids, owner)) == fits
+            host.put_point(ids, owner, State(given_ids))
+        else:
+            host.put(ids, owner, State(given_ids[start:], start=start), start)
+        check_books(host)
+        if point:
+            assert (len(given_ids) in host.points(ids, owner)) == (12 * len(given_ids) <= cap)
             for length in host.points(ids, owner):
                 assert host.point(ids, owner, length).ids == given_ids[:length]
-        else:
-            found, key = host.find(Wanted(ids, owner))
-            assert (found == len(given_ids)) or not fits
-            if key is not None:
-                entry = host.get(key)
-                assert entry.owner == owner and list(entry.ids[:found]) == given_ids[:found]
-                assert entry.state.ids == entry.ids.tolist()
+            continue
+        fits = 4 * len(given_ids) + 8 * len(given_ids[start:]) <= cap
+        assert host.chain(ids, owner, start)[1] == len(given_ids) or not fits
+        chain, reach = host.chain(ids, owner, 0)
+        together: list[int] = []
+        for entry in host.get(chain):
+            assert entry.owner == owner and entry.start == entry.state.start <= len(together)
+            together[entry.start :] = entry.state.ids
+            assert together == entry.ids.tolist()
+        assert together[:reach] == given_ids[:reach]
+
+
+def test_a_tail_is_saved_alone_and_brought_together_with_what_it_belongs_to() -> None:
+    runner, log = CountingRunner(slots=1, ctx=1024), Log()
+    host = HostCache(BIG)
+    scheduler = Scheduler(runner, host=host)
+    system, one, two = tokens(0, 500), tokens(1, 60), tokens(2, 60)
+    answer, _ = ask(scheduler, log, 1, system + one)
+    assert ask(scheduler, log, 2, system + two)[1] == 500
+    # What both begin with stayed in the slot: only the first one's tail went.
+    tail = 60 + len(answer) - 1
+    assert host.bytes == 8 * tail + 4 * (500 + tail)
+    assert ask(scheduler, log, 3, system + one) == (expected(runner, system + one, 4), 559)
+    assert len(host) == 2
+    # Another conversation takes the slot: all of it goes, and both come back.
+    ask(scheduler, log, 4, tokens(9, 100))
+    check_books(host)
+    assert ask(scheduler, log, 5, system + two) == (expected(runner, system + two, 4), 559)
+    assert ask(scheduler, log, 6, system + one) == (expected(runner, system + one, 4), 559)
+    # The shared part was saved once.
+    assert sum(len(entry.state.ids) for entry in host._entries.values()) < 900
+
+
+@pytest.mark.parametrize("kind", [CountingRunner, RecurrentRunner])
+def test_conversations_that_take_turns_in_one_slot_never_read_twice(kind: type[CountingRunner]) -> None:
+    runner, log = kind(slots=1, ctx=4096), Log()
+    scheduler = Scheduler(runner, host=HostCache(BIG))
+    system, number = tokens(0, 300), 0
+    talks = [list(system), list(system), tokens(5, 200)]
+    for turn in range(6):
+        for index, talk in enumerate(talks):
+            number += 1
+            before = len(talk)
+            talk += tokens(17 * number, 64)
+            answer, cached = ask(scheduler, log, number, talk)
+            assert answer == expected(runner, talk, 4)
+            talk += answer
+            if turn:
+                assert cached >= before - 1 - (points.TAIL if runner.recurrent else 0), (turn, index)
+    check_books(scheduler._host)
 
 
 TURN = st.tuples(

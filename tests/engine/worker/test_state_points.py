@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mashbox.engine.wire import Stats
-from mashbox.engine.worker.host_cache import HostCache, Wanted
+from mashbox.engine.worker.host_cache import HostCache
 from mashbox.engine.worker.points import GRID, MOST, SHORTEST, TAIL, least_missed, places
 from mashbox.engine.worker.scheduler import Scheduler
 from tests.engine.worker.counting import CountingRunner, RecurrentRunner, State
@@ -202,7 +202,7 @@ def test_a_state_keeps_its_points_when_it_comes() -> None:
     host.put(last, "", State([21] * 5))
     # The older point outlives what came between it and its state.
     assert host.points(ids, "") == [5]
-    assert host.find(Wanted(other, "")) == (0, None)
+    assert host.chain(other, "", 0) == ([], 0)
 
 
 def test_a_point_is_its_owners() -> None:

@@ -28,6 +28,8 @@ export const health = signal<Health | null>(null);
 export const model = signal<Model | null>(null);
 /** A key is asked for, and there is none or a wrong one. */
 export const locked = signal(false);
+/** Whether the reader is asked for it; they may leave that for later. */
+export const keyAsked = signal(false);
 
 /** Requests that run or wait for the server make it worth to look more often. */
 export const eager = signal(0);
@@ -114,9 +116,16 @@ export async function lookAtModel(): Promise<void> {
     const page = (await response.json()) as { data?: Model[] };
     model.value = page.data?.[0] ?? null;
     locked.value = false;
+    keyAsked.value = false;
   } catch (error) {
-    if (error instanceof ApiError && error.trouble === "key") locked.value = true;
+    if (error instanceof ApiError && error.trouble === "key") askKey();
   }
+}
+
+/** Ask the reader for a key: the server wants one. */
+export function askKey(): void {
+  locked.value = true;
+  keyAsked.value = true;
 }
 
 /** Whether the server takes this key. Raises ApiError when that can't be told. */

@@ -1,7 +1,7 @@
 import { signal } from "@preact/signals";
 import { chat, type ChatBody, type ChatEvent } from "../api/chat";
 import { ApiError } from "../api/errors";
-import { eager, locked, look, phase } from "../api/server";
+import { askKey, eager, locked, look, phase } from "../api/server";
 import type { Finish, Message } from "../chat/types";
 import { t } from "../texts";
 import { countDown, until } from "./waiting";
@@ -84,7 +84,7 @@ export class Run {
         this.stage.value = "full";
         return countDown(error.retryAfter ?? DEFAULT_RETRY_S, (left) => (this.left.value = left), this.skip, signal);
       case "key":
-        locked.value = true;
+        askKey();
         this.stage.value = "key";
         return until(() => !locked.value, signal);
       case "loading":

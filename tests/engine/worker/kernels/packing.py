@@ -7,10 +7,13 @@ import torch
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from mashbox.engine.worker.kernels.cpu import Decoder, DecoderLayer, PackedMatrix, pack
+from mashbox.engine.worker.kernels.cpu import PackedMatrix, pack
+from mashbox.engine.worker.kernels.decoder import Decoder
+from mashbox.engine.worker.load.assemble import assemble
 from mashbox.engine.worker.load.model import LoadedModel
+from mashbox.engine.worker.load.shapes import Shape, shape_of
 
 
 def packed(weight: Tensor, kind: str = "Q8_0") -> tuple[PackedMatrix, Tensor]:
@@ -56,42 +59,29 @@ def random_matrix(rows: int, cols: int, kind: str, seed: int = 0) -> tuple[Packe
     return pack(kind, blocks, cols), numbers_of(blocks, kind).double()
 
 
-def decoder_of(loaded: LoadedModel) -> Decoder:
-    """A Llama module's weights rounded to 8 bits."""
-    module: Any = loaded.module
-    config = module.config
-    weights: dict[str, Tensor] = module.state_dict()
-    places = {
-        "query": "self_attn.q_proj",
-        "key": "self_attn.k_proj",
-        "value": "self_attn.v_proj",
-        "output": "self_attn.o_proj",
-        "gate": "mlp.gate_proj",
-        "up": "mlp.up_proj",
-        "down": "mlp.down_proj",
-    }
-    layers = []
-    for number in range(config.num_hidden_layers):
-        prefix = f"model.layers.{number}."
-        layers.append(
-            DecoderLayer(
-                weights[f"{prefix}input_layernorm.weight"],
-                weights[f"{prefix}post_attention_layernorm.weight"],
-                {key: packed(weights[f"{prefix}{place}.weight"])[0] for key, place in places.items()},
-            )
-        )
-    embedding = packed(weights["model.embed_tokens.weight"])[0]
-    head = embedding if config.tie_word_embeddings else packed(weights["lm_head.weight"])[0]
-    return Decoder(
-        heads=config.num_attention_heads,
-        kv_heads=config.num_key_value_heads,
-        head_dim=config.head_dim,
-        eps=config.rms_norm_eps,
-        layers=layers,
-        final_norm=weights["model.norm.weight"],
-        embedding=embedding,
-        head=head,
-    )
+class _Module:
+    """A module's weights, rounded to 8 bits."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._weights: dict[str, Tensor] = module.state_dict()
+
+    def has(self, name: str) -> bool:
+        return name in self._weights
+
+    def matrix(self, name: str, shape: tuple[int, int], rows: NDArray[np.intp] | None = None) -> PackedMatrix:
+        weight = self._weights[name]
+        assert weight.shape == shape
+        return packed(weight if rows is None else weight[rows])[0]
+
+    def vector(self, name: str, size: int) -> Tensor:
+        assert self._weights[name].shape == (size,)
+        return self._weights[name].float()
+
+
+def decoder_of(loaded: LoadedModel) -> tuple[Decoder, Shape]:
+    """A module's weights rounded to 8 bits, and the shape that its configuration describes."""
+    shape = shape_of(loaded.config.model_type, loaded.config.to_dict())
+    return assemble(shape, _Module(loaded.module)), shape
 
 
 def rounded(loaded: LoadedModel) -> dict[str, Tensor]:

@@ -52,9 +52,9 @@ def test_a_missing_compiler_is_told(sources: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_an_install_without_kernels_says_so(sources: Path) -> None:
-    cpu._library.cache_clear()
+    cpu.library.cache_clear()
     try:
         with pytest.raises(UsageError, match="not built"):
             cpu.best_instructions()
     finally:
-        cpu._library.cache_clear()
+        cpu.library.cache_clear()

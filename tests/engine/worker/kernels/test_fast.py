@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from mashbox.engine.worker.cache import SlotCache
 from mashbox.engine.worker.exact import ExactRunner
 from mashbox.engine.worker.fast import BLOCK, FastRunner
-from mashbox.engine.worker.kernels.cpu import Decoder, best_instructions
+from mashbox.engine.worker.kernels.cpu import best_instructions
+from mashbox.engine.worker.kernels.decoder import Decoder
 from mashbox.engine.worker.load.model import LoadedModel, build_empty, fill
-from mashbox.engine.worker.load.packed import rotary_tables
+from mashbox.engine.worker.load.rotary import rotary_tables
+from mashbox.engine.worker.load.shapes import Shape
 from tests.engine.worker.contract import CTX, SLOTS, RunnerContract, prompt, shared_model
 from tests.engine.worker.kernels.packing import decoder_of, rounded
 from tests.engine.worker.tiny import VOCAB
@@ -23,24 +25,30 @@ TOLERANCE = 2e-3
 
 
 @functools.cache
-def decoder(model_type: str = "llama") -> Decoder:
+def decoder(model_type: str = "llama") -> tuple[Decoder, Shape]:
     return decoder_of(shared_model(model_type))
 
 
 def fast(
-    *, slots: int = SLOTS, ctx: int = CTX, threads: int = 1, instructions: int | None = None
+    model_type: str = "llama",
+    *,
+    slots: int = SLOTS,
+    ctx: int = CTX,
+    threads: int = 1,
+    instructions: int | None = None,
 ) -> FastRunner:
-    tables = rotary_tables(shared_model("llama").config, ctx)
-    return FastRunner(decoder(), *tables, slots=slots, threads=threads, instructions=instructions)
+    packed, shape = decoder(model_type)
+    tables = rotary_tables(shape, ctx)
+    return FastRunner(packed, tables, slots=slots, ctx=ctx, threads=threads, instructions=instructions)
 
 
 class TestContract(RunnerContract):
     engine: ClassVar[str] = "fast"
-    model_types: ClassVar[Sequence[str]] = ["llama"]
+    model_types: ClassVar[Sequence[str]] = ["llama", "gemma3_text", "olmo2", "phi3"]
 
     @staticmethod
     def make(loaded: LoadedModel, slots: int, ctx: int) -> FastRunner:
-        return fast(slots=slots, ctx=ctx)
+        return fast(str(loaded.config.model_type), slots=slots, ctx=ctx)
 
 
 @pytest.fixture

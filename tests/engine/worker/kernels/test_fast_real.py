@@ -10,7 +10,8 @@ from mashbox.engine.tokenizer import ModelTokenizer
 from mashbox.engine.worker.exact import ExactRunner
 from mashbox.engine.worker.fast import FastRunner
 from mashbox.engine.worker.load.gguf import load_gguf
-from mashbox.engine.worker.load.packed import load_packed, rotary_tables
+from mashbox.engine.worker.load.packed import load_packed
+from mashbox.engine.worker.load.rotary import rotary_tables
 
 pytestmark = pytest.mark.real
 
@@ -35,8 +36,8 @@ def exact(starter_gguf: Path) -> ExactRunner:
 
 @pytest.fixture(scope="module")
 def fast(starter_gguf: Path) -> FastRunner:
-    decoder, config, _ = load_packed(starter_gguf, lambda *_: None)
-    return FastRunner(decoder, *rotary_tables(config, CTX), slots=5, threads=2)
+    decoder, shape, _ = load_packed(starter_gguf, lambda *_: None)
+    return FastRunner(decoder, rotary_tables(shape, CTX), slots=5, ctx=CTX, threads=2)
 
 
 def test_probabilities_are_those_of_the_exact_runner(

@@ -15,7 +15,7 @@ from pathlib import Path
 from mashbox.engine.worker.kernels import cpu
 cpu.library_path = lambda: Path({library!r})
 """
-TESTS = ("test_product.py", "test_fast.py", "test_packed.py")
+TESTS = ("test_product.py", "test_fast.py", "test_packed.py", "test_shapes.py")
 
 
 def runtime(name: str) -> str | None:

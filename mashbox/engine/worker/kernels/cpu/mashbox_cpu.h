@@ -24,22 +24,36 @@ MASHBOX_API void mashbox_pack(int64_t kind, const uint8_t* source, int64_t rows,
 // One row in float32 [cols].
 MASHBOX_API void mashbox_unpack(const mashbox_matrix* matrix, int64_t row, float* out);
 
+// What a layer does, in this order; a null pointer leaves its part out.
+//
+//   x = norm(hidden, input_norm); q, k, v = products of x, with their biases
+//   q, k = norm(q, query_norm), norm(k, key_norm); q, k turned by the tables; k, v appended to the cache
+//   y = output's product of the attention over the last `window` positions, with its bias
+//   hidden += residual * norm(y, attention_norm)
+//   x = norm(hidden, inner_norm); g = act(gate's product of x) * up's product of x, with their biases
+//   hidden += residual * norm(down's product of g with its bias, outer_norm)
 typedef struct {
-    const float* input_norm;   // [hidden]
-    const float* output_norm;  // [hidden]
     mashbox_matrix query, key, value, output, gate, up, down;
-    uint16_t* keys;    // half precision [slots, kv_heads, ctx, head_dim]
-    uint16_t* values;  // likewise
+    const float *input_norm, *attention_norm, *inner_norm, *outer_norm;  // [hidden]
+    const float *query_norm, *key_norm;  // [head_dim], or [heads * head_dim] and [kv_heads * head_dim]
+    const float *query_bias, *key_bias, *value_bias, *output_bias, *gate_bias, *up_bias, *down_bias;
+    const float *cosine, *sine;  // [ctx, turned / 2]
+    int64_t window;              // 0: all positions
+    uint16_t* keys;              // half precision [slots, kv_heads, ctx, head_dim]
+    uint16_t* values;            // likewise
 } mashbox_layer;
 
 typedef struct {
     int64_t layers, hidden, inner, heads, kv_heads, head_dim, vocab, slots, ctx;
-    float eps, scale;
+    int64_t turned;      // numbers of a head that are turned, its first ones, in two halves
+    int64_t wide_norms;  // query_norm and key_norm are over all heads together
+    int64_t gelu;        // act is GELU by tanh, else SiLU
+    float eps, scale;    // scale: of the attention's scores
+    float embedding, residual, logit;  // what embeddings, blocks and logits are multiplied with
+    float logit_cap;     // logits are cap * tanh(logits / cap); 0: as they are
     const mashbox_layer* layer;
     const float* final_norm;  // [hidden]
-    mashbox_matrix embedding, head;
-    const float* cosine;  // [ctx, head_dim / 2]
-    const float* sine;
+    mashbox_matrix embeddings, head;
 } mashbox_model;
 
 // The best instruction set of this processor: 0 plain, 1 AVX2, 2 AVX-512 with VNNI.
@@ -54,9 +68,11 @@ MASHBOX_API void mashbox_close(mashbox_engine* engine);
 // Reads token[i] at position[i] of slot[i] for each row: appends its key and value, and attends to the
 // slot's positions up to its own. Rows of one slot come in the order of their positions, without a gap
 // behind what the slot holds. The caller has checked every bound. Writes the logits of the rows that
-// `wanted` lists to out [wanted_count, vocab]. One call at a time.
+// `wanted` lists to out [wanted_count, vocab], and, where `trace` is not null, the hidden state before each
+// layer and behind the last one to trace [layers + 1, rows, hidden]. One call at a time.
 MASHBOX_API void mashbox_step(mashbox_engine* engine, int64_t rows, const int64_t* token, const int64_t* slot,
-                  const int64_t* position, int64_t wanted_count, const int64_t* wanted, float* out);
+                  const int64_t* position, int64_t wanted_count, const int64_t* wanted, float* out,
+                  float* trace);
 
 // out [count, matrix rows] = x [count, matrix cols] times the packed matrix. 0, or -1 as for mashbox_open.
 MASHBOX_API int mashbox_product(const mashbox_matrix* matrix, const float* x, int64_t count, int threads,

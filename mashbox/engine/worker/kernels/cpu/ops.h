@@ -25,6 +25,10 @@ struct Ops {
                    float scale, float* scores, float* out);
     // gate = silu(gate) * up
     void (*gate)(float* gate, const float* up, int64_t n);
+    // gate = gelu(gate) * up, by the tangent; n a multiple of 8
+    void (*gate_gelu)(float* gate, const float* up, int64_t n);
+    // x += y * factor, n a multiple of 8
+    void (*add)(float* x, const float* y, float factor, int64_t n);
 };
 
 extern const Ops kPlain;

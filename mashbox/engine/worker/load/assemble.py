@@ -1,0 +1,145 @@
+"""From a :class:`Shape` and named weights to the decoder that the kernels run.
+
+The names are those of transformers' modules, whatever the weights lie in.
+"""
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mashbox.engine.worker.kernels.cpu import PackedMatrix
+from mashbox.engine.worker.kernels.decoder import Decoder, DecoderLayer
+from mashbox.engine.worker.load.shapes import Shape, refusal
+
+Rows = NDArray[np.intp]
+"""Numbers of rows, in an order."""
+
+_ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj"}
+_HEAD_NORMS = {"query_norm": "q_norm", "key_norm": "k_norm"}
+
+
+class Weights(Protocol):
+    """Named tensors of a model; what is missing or of another shape raises BadWeights."""
+
+    def has(self, name: str) -> bool: ...
+
+    def matrix(self, name: str, shape: tuple[int, int], rows: Rows | None = None) -> PackedMatrix:
+        """The matrix [outputs, inputs] packed; of its outputs only ``rows``, in that order."""
+        ...
+
+    def vector(self, name: str, size: int) -> Tensor:
+        """float32 [size]."""
+        ...
+
+
+def assemble(shape: Shape, weights: Weights) -> Decoder:
+    """The decoder, its tensors taken one by one in the layers' order."""
+    embeddings = weights.matrix("model.embed_tokens.weight", (shape.vocab, shape.hidden))
+    layers = [_Layer(shape, weights, number).build() for number in range(shape.layers)]
+    head = "lm_head.weight"
+    tied = shape.tied or not weights.has(head)
+    return Decoder(
+        heads=shape.heads,
+        kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        turned=shape.turned,
+        eps=shape.eps,
+        layers=layers,
+        final_norm=weights.vector("model.norm.weight", shape.hidden) + shape.norm_offset,
+        embeddings=embeddings,
+        head=embeddings if tied else weights.matrix(head, (shape.vocab, shape.hidden)),
+        activation=shape.activation,
+        score_scale=shape.score_scale,
+        embedding_scale=shape.embedding_scale,
+        residual_scale=shape.residual_scale,
+        logit_scale=shape.logit_scale,
+        logit_cap=shape.logit_cap,
+        wide_norms=shape.wide_norms,
+    )
+
+
+class _Layer:
+    """One layer's tensors."""
+
+    def __init__(self, shape: Shape, weights: Weights, number: int) -> None:
+        self._shape = shape
+        self._weights = weights
+        self._number = number
+        self._prefix = f"model.layers.{number}."
+        self._matrices: dict[str, PackedMatrix] = {}
+        self._vectors: dict[str, Tensor] = {}
+
+    def build(self) -> DecoderLayer:
+        shape = self._shape
+        self._attention()
+        queries = shape.heads * shape.head_dim
+        self._linear("output", "self_attn.o_proj", shape.hidden, queries)
+        self._feed_forward()
+        for ours, theirs in shape.norms.items():
+            self._norm(ours, theirs, shape.hidden)
+        for ours, theirs in _HEAD_NORMS.items():
+            if self._weights.has(f"{self._prefix}self_attn.{theirs}.weight"):
+                self._norm(ours, f"self_attn.{theirs}", self._width(ours))
+        return DecoderLayer(
+            self._matrices, self._vectors, shape.rotations[self._number], shape.windows[self._number]
+        )
+
+    def _width(self, norm: str) -> int:
+        """Numbers that a norm of queries or keys is over: those of all heads together, or of one."""
+        shape = self._shape
+        if not shape.wide_norms:
+            return shape.head_dim
+        return shape.head_dim * (shape.heads if norm == "query_norm" else shape.kv_heads)
+
+    def _norm(self, ours: str, theirs: str, size: int) -> None:
+        found = self._weights.vector(f"{self._prefix}{theirs}.weight", size)
+        self._vectors[ours] = found + self._shape.norm_offset
+
+    def _attention(self) -> None:
+        shape = self._shape
+        sizes = {"query": shape.heads, "key": shape.kv_heads, "value": shape.kv_heads}
+        total = sum(sizes.values()) * shape.head_dim
+        first = 0
+        for name, heads in sizes.items():
+            rows = heads * shape.head_dim
+            order = self._halves(rows) if name != "value" else None
+            if shape.fused_attention:
+                part = np.arange(first, first + rows)
+                self._linear(name, "self_attn.qkv_proj", total, shape.hidden, part)
+                first += rows
+            else:
+                self._linear(name, f"self_attn.{_ATTENTION[name]}", rows, shape.hidden, order)
+
+    def _halves(self, rows: int) -> Rows | None:
+        """The order of rows in which a head that turns neighbours is turned in halves."""
+        if not self._shape.neighbours:
+            return None
+        heads = np.arange(rows).reshape(-1, self._shape.head_dim)
+        turned = heads[:, : self._shape.turned]
+        return np.concatenate([turned[:, ::2], turned[:, 1::2], heads[:, self._shape.turned :]], 1).ravel()
+
+    def _feed_forward(self) -> None:
+        shape = self._shape
+        for name, first in (("gate", 0), ("up", shape.inner)):
+            if shape.fused_gate:
+                part = np.arange(first, first + shape.inner)
+                self._linear(name, "mlp.gate_up_proj", 2 * shape.inner, shape.hidden, part)
+            else:
+                self._linear(name, f"mlp.{name}_proj", shape.inner, shape.hidden)
+        self._linear("down", "mlp.down_proj", shape.hidden, shape.inner)
+
+    def _linear(self, ours: str, theirs: str, outputs: int, inputs: int, rows: Rows | None = None) -> None:
+        """A projection, with its bias if it has one."""
+        name = f"{self._prefix}{theirs}"
+        self._matrices[ours] = self._weights.matrix(f"{name}.weight", (outputs, inputs), rows)
+        if self._weights.has(f"{name}.bias"):
+            bias = self._weights.vector(f"{name}.bias", outputs)
+            self._vectors[f"{ours}_bias"] = bias if rows is None else bias[rows].contiguous()
+        if (
+            ours in ("query", "key")
+            and self._shape.neighbours
+            and self._weights.has(f"{self._prefix}self_attn.q_norm.weight")
+        ):
+            raise refusal("it turns neighbouring numbers of heads that have norms")

@@ -1,0 +1,53 @@
+"""Tables of rotary cosines and sines for every position, as transformers' modules compute them."""
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mashbox.engine.worker.load.shapes import Shape, refusal
+
+_FOLLOWS_LENGTH = ("dynamic", "longrope")
+
+
+def rotary_tables(shape: Shape, ctx: int) -> dict[str, tuple[Tensor, Tensor]]:
+    """By the names of ``shape.ropes``: cosines and sines, float32 [ctx, turned / 2].
+
+    Frequencies that would follow the sequence's length are those of ``ctx``, see
+    :mod:`mashbox.engine.worker.rope`.
+    """
+    return {name: _table(rope, shape, ctx) for name, rope in shape.ropes.items()}
+
+
+def _table(rope: Mapping[str, Any], shape: Shape, ctx: int) -> tuple[Tensor, Tensor]:
+    frequencies, scaling = _frequencies(rope, shape, ctx)
+    if frequencies.numel() * 2 != shape.turned:
+        raise refusal(f"{frequencies.numel() * 2} of {shape.turned} numbers of a head are turned")
+    angles = torch.arange(ctx).float()[:, None] * frequencies.float()[None, :]
+    return (angles.cos() * scaling).contiguous(), (angles.sin() * scaling).contiguous()
+
+
+def _frequencies(rope: Mapping[str, Any], shape: Shape, ctx: int) -> tuple[Tensor, float]:
+    """Angles by position, float32 [turned / 2], and what cosines and sines are multiplied with."""
+    kind = rope.get("rope_type", "default")
+    if kind == "default":
+        steps = torch.arange(0, shape.turned, 2).float() / shape.turned
+        return 1.0 / rope.get("rope_theta", 10000.0) ** steps, 1.0
+    # The other kinds are transformers' own, imported only for the models that have them.
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    if kind not in ROPE_INIT_FUNCTIONS:
+        raise refusal(f"its rotary scaling is {kind!r}")
+    config = SimpleNamespace(
+        rope_parameters=dict(rope),
+        head_dim=shape.head_dim,
+        hidden_size=shape.hidden,
+        num_attention_heads=shape.heads,
+        max_position_embeddings=shape.max_positions,
+        standardize_rope_params=lambda: None,
+    )
+    length = ctx if kind in _FOLLOWS_LENGTH else None
+    frequencies, scaling = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"), seq_len=length)
+    return frequencies, float(scaling)

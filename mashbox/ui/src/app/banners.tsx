@@ -1,0 +1,79 @@
+import type { ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { phase, since } from "../api/server";
+import { t } from "../texts";
+import { kept, run } from "./store";
+
+type Kind = "loading" | "full" | "restart" | "offline" | "error";
+
+/** What stands in the way of an answer, above the messages. */
+export function Banners() {
+  const stage = run.value?.stage.value;
+  return (
+    <div class="banners" role="status">
+      {phase.value === "offline" && (
+        <Banner kind="offline">
+          <strong>{t.offline}</strong> {t.offlineHint}
+        </Banner>
+      )}
+      {phase.value === "loading" && <Loading text={t.loadingFor} waits={stage === "loading"} />}
+      {phase.value === "restarting" && (
+        <Banner kind="restart">
+          <strong>{t.restarting}</strong> {stage === "loading" && t.loadingWait}
+          <progress class="banner-progress" aria-label={t.restarting} />
+        </Banner>
+      )}
+      {stage === "full" && <Full />}
+      {!kept.value && <Banner kind="error">{t.notKept}</Banner>}
+    </div>
+  );
+}
+
+function Banner({ kind, children }: { kind: Kind; children: ComponentChildren }) {
+  return (
+    <div class="banner" data-testid="banner" data-kind={kind}>
+      {children}
+    </div>
+  );
+}
+
+function Loading({ text, waits }: { text: (seconds: number) => string; waits: boolean }) {
+  const now = useClock();
+  return (
+    <Banner kind="loading">
+      <strong aria-hidden="true">{text(Math.max(1, Math.floor((now - since.value) / 1000)))}</strong>
+      <span class="visually-hidden">{t.loading}</span> {waits && t.loadingWait}
+      <progress class="banner-progress" aria-label={t.loading} />
+    </Banner>
+  );
+}
+
+function Full() {
+  const current = run.value;
+  if (!current) return null;
+  const left = current.left.value;
+  return (
+    <Banner kind="full">
+      {/* Read out once, not every second. */}
+      <span class="visually-hidden">{t.fullNow}</span>
+      <strong aria-hidden="true">{left > 0 ? t.full(left) : t.fullNow}</strong>
+      <span class="banner-actions">
+        <button type="button" class="text-button" onClick={() => current.tryNow()}>
+          {t.tryNow}
+        </button>
+        <button type="button" class="text-button" onClick={() => current.stop()}>
+          {t.cancel}
+        </button>
+      </span>
+    </Banner>
+  );
+}
+
+function useClock(): number {
+  const [now, setNow] = useState(Date.now);
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  return now;
+}

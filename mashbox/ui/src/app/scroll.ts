@@ -1,0 +1,54 @@
+import { signal } from "@preact/signals";
+import { useCallback, useEffect, useRef } from "preact/hooks";
+
+/** The thread's place: it follows a growing answer while its end is in view, and stays put when it is not. */
+
+const NEAR_PX = 48;
+
+export const atEnd = signal(true);
+let scroller: HTMLElement | null = null;
+let asked: string | null = null;
+
+/** Bring a message into view, now or once it is there. */
+export function scrollTo(message: string): void {
+  asked = message;
+  atEnd.value = false;
+  requestAnimationFrame(settle);
+}
+
+export function scrollToEnd(): void {
+  asked = null;
+  atEnd.value = true;
+  if (scroller) scroller.scrollTop = scroller.scrollHeight;
+}
+
+function settle(): void {
+  if (!scroller) return;
+  const target = asked && document.getElementById(`message-${asked}`);
+  if (target) {
+    asked = null;
+    target.scrollIntoView({ block: "start" });
+    target.focus({ preventScroll: true });
+  } else if (atEnd.peek()) {
+    scroller.scrollTop = scroller.scrollHeight;
+  }
+}
+
+/** For the scrolling element, whose only child is the content. */
+export function useFollow(): { ref: (element: HTMLElement | null) => void; onScroll: () => void } {
+  const observer = useRef<ResizeObserver | null>(null);
+  useEffect(() => () => observer.current?.disconnect(), []);
+  const ref = useCallback((element: HTMLElement | null) => {
+    observer.current?.disconnect();
+    scroller = element;
+    if (!element) return;
+    observer.current = new ResizeObserver(settle);
+    observer.current.observe(element);
+    if (element.firstElementChild) observer.current.observe(element.firstElementChild);
+  }, []);
+  const onScroll = useCallback(() => {
+    if (!scroller) return;
+    atEnd.value = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < NEAR_PX;
+  }, []);
+  return { ref, onScroll };
+}
