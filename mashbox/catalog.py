@@ -108,6 +108,19 @@ class Sampling(_Strict, frozen=True, kw_only=True):
     thinking: Recommended | None = None
 
 
+class Shape(_Strict, frozen=True, kw_only=True):
+    """What a memory plan needs of a model that is not here, as its published configuration tells it.
+
+    ``kv`` are the numbers that one token keeps in the caches of all layers together (attending layers, times
+    key-value heads, times twice the head's size), ``state`` those of one slot's states of fixed size.
+    """
+
+    hidden: Annotated[int, Meta(ge=1)]
+    vocab: Annotated[int, Meta(ge=1)]
+    kv: Annotated[int, Meta(ge=1)]
+    state: Annotated[int, Meta(ge=0)] = 0
+
+
 class ModelSpec(_Strict, frozen=True, kw_only=True):
     """One entry of the catalogue. ``docs/models.md`` says what each field means."""
 
@@ -126,6 +139,7 @@ class ModelSpec(_Strict, frozen=True, kw_only=True):
     tools: Tools | None = None
     thinking: Thinking = "none"
     memory: Bytes | None = None
+    shape: Shape | None = None
     sampling: Sampling | None = None
     tried: bool = False
     note: str = ""

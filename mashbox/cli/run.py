@@ -142,7 +142,7 @@ def prepare(chosen: Settings) -> "tuple[LocalModel, ModelFacts, MemoryPlan, int]
     Raises what forbids to serve it: UsageError, PullError, ModelError.
     """
     from mashbox import capacity, catalog
-    from mashbox.cli.pull import shown
+    from mashbox.cli.fetching import shown
     from mashbox.facts import read_facts
     from mashbox.memory import available_memory
     from mashbox.pull import ensure

@@ -1,0 +1,73 @@
+"""The table of ``mashbox pull --list``: readable at any width, and true to what ``run`` would do."""
+
+from pathlib import Path
+
+import pytest
+
+from mashbox import catalog
+from mashbox.cli import listing
+from mashbox.facts import read_facts
+from mashbox.pull import ensure
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASHBOX_HOME", str(tmp_path))
+    monkeypatch.setattr("mashbox.memory.available_memory", lambda: 16_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [
+        (60, "id quant size ctx here fits"),
+        (80, "id quant size ctx here fits tried licence"),
+        (120, "id params quant size ctx here fits tried licence"),
+        (None, "id params quant size ctx here fits tried licence"),
+    ],
+)
+def test_a_narrow_terminal_gets_fewer_columns_whole(width: int | None, columns: str) -> None:
+    head, *lines = listing.table(listing.overview(), width)
+    assert head.text.split() == columns.split()
+    assert all(len(line.text) <= (width or 200) for line in lines)
+    licences = {line.text for line in lines if "…" in line.text}
+    assert all("Licen" in text or "Communi" in text for text in licences)
+
+
+def test_a_long_id_stands_whole_on_a_line_of_its_own() -> None:
+    rows = listing.overview()
+    rows[0]["id"] = "an-organisation/a-model-with-a-long-name:its-file.gguf"
+    _, first, second, third = listing.table(rows, 60)[:4]
+    assert first.text == rows[0]["id"]
+    assert second.text.split()[:2] == ["Q4_1", "98.4"] and second.text.startswith(" ")
+    assert third.text.startswith(rows[1]["id"])
+
+
+def test_what_does_not_fit_is_told_and_marked() -> None:
+    lines = {line.text.split()[0]: line for line in listing.table(listing.overview(), None)}
+    assert not lines["qwen3-32b"].fits and " no " in lines["qwen3-32b"].text
+    assert lines["smollm2-135m"].fits and " 4×8k " in lines["smollm2-135m"].text
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(512, "512"), (8192, "8k"), (131_072, "128k"), (20_736, "20.2k")]
+)
+def test_tokens_in_short(count: int, words: str) -> None:
+    assert listing.tokens(count) == words
+
+
+@pytest.mark.real
+def test_what_the_catalogue_does_not_know_is_read_from_the_file(starter_gguf: Path) -> None:
+    ensure(str(starter_gguf))
+    (row,) = (row for row in listing.overview() if row["path"])
+    assert (row["quant"], row["parameters"], row["context"]) == ("Q4_1", 134_515_008, 8192)
+    assert (row["fits_slots"], row["fits_context"], row["here"]) == (4, 8192, True)
+
+
+@pytest.mark.real
+def test_the_catalogue_s_shapes_are_those_of_the_files(starter_gguf: Path, gemma_gguf: Path) -> None:
+    for model, path in (("smollm2-135m", starter_gguf), ("gemma3-270m", gemma_gguf)):
+        spec, facts = catalog.load().models[model], read_facts(path, "gguf")
+        told = listing._facts_told(spec)
+        assert told is not None
+        names = ("context_length", "hidden", "vocab", "parameters", "kv_numbers", "state_numbers")
+        assert [getattr(told, name) for name in names] == [getattr(facts, name) for name in names]
