@@ -78,7 +78,7 @@ export const t = {
   lines: (count: number) => some(count, "line", "lines"),
 
   // Beginning
-  emptyTitle: "What's on your mind?",
+  emptyTitle: "What’s on your mind?",
   emptyText: "The model runs on your own machine, and so does this page. Nothing you write leaves it.",
   starters: [
     { title: "Explain a thing", text: "Explain how a hash table works, with a small example in Python." },
@@ -106,7 +106,7 @@ export const t = {
 
   // Banners
   loading: "The model is loading.",
-  loadingFor: (time: number) => `The model is loading (${seconds(time)}).`,
+  loadingFor: (time: number) => `The model is loading (${Math.floor(time)} s).`,
   loadingStage: (stage: string, share: number) => `Loading the model: ${stage}, ${Math.floor(share * 100)} %`,
   loadingWait: "Your message is sent when it is ready.",
   restarting: "The model's process stopped and is starting again.",

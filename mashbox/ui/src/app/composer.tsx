@@ -61,6 +61,8 @@ export function Composer() {
     setText("");
     send(text.trim(), files);
     scrollToEnd();
+    // The button that was pressed makes way for another one.
+    if (!touch.matches) box.current?.focus();
   };
   const press = (event: KeyboardEvent) => {
     if (event.isComposing) return;

@@ -21,7 +21,8 @@ export function Header() {
           </IconButton>
         </>
       )}
-      <h1 class="header-title">{title ?? <span class="visually-hidden">{t.newConversation}</span>}</h1>
+      <h1 class={title ? "header-title" : "header-title visually-hidden"}>{title || t.newConversation}</h1>
+      {!title && <span class="header-gap" />}
       {model.value && (
         <span class="model" title={model.value.id}>
           {model.value.id}
