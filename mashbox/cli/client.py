@@ -65,7 +65,7 @@ class Health:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """One entry of ``/v1/models``; ``context`` (in tokens) and ``slots`` where the server tells them."""
+    """One entry of ``/v1/models``, ``context`` in tokens; what the server does not tell keeps its default."""
 
     id: str
     context: int | None = None

@@ -165,7 +165,7 @@ def test_health_and_models() -> None:
         health = client.health()
         assert health is not None
         assert health.ready
-        assert client.models() == [Model("tiny", 512)]
+        assert client.models() == [Model("tiny", 512, owner="someone")]
 
 
 def test_the_key_is_sent_as_a_bearer() -> None:
