@@ -6,7 +6,7 @@ MODEL ?= smollm2-135m
 JOBS ?= 2
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: run install dev check format test fast bench with-node ui ui-dev clean help
+.PHONY: run install dev check help-pages format test fast bench with-node ui ui-dev clean help
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -38,11 +38,15 @@ $(VENV)/.dev: $(VENV)/.installed
 	$(PIP) install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@
 
-check: dev ## formatting, lint, types
+check: dev ## formatting, lint, types, help pages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m mashbox.ui.build check
+	$(BIN)/python docs/help_pages.py --check
+
+help-pages: dev ## write docs/help.md from the commands
+	$(BIN)/python docs/help_pages.py
 
 format: dev ## put the formatting right
 	$(BIN)/ruff format .

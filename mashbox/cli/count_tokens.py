@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from mashbox.engine.request import Conversation, ForcedCall
     from mashbox.store import LocalModel
 
-EPILOG = "Examples: mashbox count-tokens 'Hello' · cat notes.md | mashbox count-tokens --model smollm2-135m"
+EPILOG = (
+    "Examples: mashbox count-tokens 'Hello' · cat notes.md | mashbox count-tokens --model smollm2-135m ·"
+    " mashbox count-tokens --messages request.json --per-message"
+)
 
 
 def count_tokens(
@@ -25,11 +28,16 @@ def count_tokens(
         typer.Option(
             "--model",
             metavar="MODEL",
-            help="A pulled model or a path. Default: the starter.",
+            help="A pulled model or a path. Default: that of `mashbox run`.",
             autocompletion=complete.models,
         ),
     ] = None,
-    file: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="Count a text file.")] = None,
+    file: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--file", metavar="FILE", help="Count a text file; repeatable, then each and their sum."
+        ),
+    ] = None,
     messages: Annotated[
         Path | None,
         typer.Option(
@@ -38,27 +46,63 @@ def count_tokens(
             help="Count a conversation: a JSON list of messages, or the body of a Chat or Messages request.",
         ),
     ] = None,
+    per_message: Annotated[
+        bool, typer.Option("--per-message", help="With --messages: also what each message adds.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print an object instead.")] = False,
 ) -> None:
     """Count tokens, as the server does, without loading the model.
 
     A text is counted as /v1/completions reads it (no template; markers are tokens). A conversation is counted
-    in the model's chat template, with its tools.
+    in the model's chat template, with its tools. The number is the first word on stdout.
     """
+    _check_use(text, file, messages, per_message=per_message)
+    if messages is not None:
+        total, parts = _count_conversation(_model(model), _read(messages), each=per_message)
+    elif file:
+        contents = [_read(path) for path in file]
+        counts = _count_texts(_model(model), contents)
+        total = sum(counts)
+        parts = [{"file": str(path), "tokens": count} for path, count in zip(file, counts, strict=True)]
+    else:
+        (total,) = _count_texts(_model(model), [text if text is not None else _stdin()])
+        parts = []
+    _print(total, parts, as_json=as_json)
+
+
+def _check_use(
+    text: str | None, file: list[Path] | None, messages: Path | None, *, per_message: bool
+) -> None:
     given = [name for name, value in (("TEXT", text), ("--file", file), ("--messages", messages)) if value]
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} can't be counted at once.", "Give one of them.")
-    if messages is not None:
-        count = _count_conversation(_model(model), _read(messages))
-    else:
-        content = text if text is not None else _read(file) if file is not None else _stdin()
-        count = _count_text(_model(model), content)
-    console.output().print(count)
+    if per_message and messages is None:
+        raise UsageError("--per-message goes with --messages.", "Give a conversation: --messages FILE")
+
+
+def _print(total: int, parts: list[dict[str, Any]], *, as_json: bool) -> None:
+    out = console.output()
+    if as_json:
+        import msgspec
+
+        kind = "files" if parts and "file" in parts[0] else "messages"
+        body = {"tokens": total, **({kind: parts} if parts else {})}
+        out.print(msgspec.json.encode(body).decode(), markup=False, soft_wrap=True)
+        return
+    out.print(total)
+    if len(parts) == 1 and "file" in parts[0]:
+        return
+    width = len(str(total))
+    for part in parts:
+        count = "-" if part["tokens"] is None else part["tokens"]
+        name = part.get("file") or f"{part['index']} {part['role']}"
+        out.print(f"{count:>{width}}  {name}", markup=False, soft_wrap=True)
 
 
 def _model(name: str | None) -> "LocalModel":
-    from mashbox import catalog, store
+    from mashbox import catalog, settings, store
 
-    return store.find(name or catalog.load().starter)
+    return store.find(settings.load({"model": name}).model or catalog.load().starter)
 
 
 def _read(path: Path) -> str:
@@ -74,20 +118,46 @@ def _stdin() -> str:
     return sys.stdin.buffer.read().decode("utf-8", "replace")
 
 
-def _count_text(model: "LocalModel", text: str) -> int:
+def _count_texts(model: "LocalModel", texts: list[str]) -> list[int]:
     from mashbox.engine.tokenizer import ModelTokenizer
 
-    return len(ModelTokenizer.load(model.tokenizer).encode_text(text, specials=True))
+    tokenizer = ModelTokenizer.load(model.tokenizer)
+    return [len(tokenizer.encode_text(text, specials=True)) for text in texts]
 
 
-def _count_conversation(model: "LocalModel", text: str) -> int:
+def _count_conversation(model: "LocalModel", text: str, *, each: bool) -> tuple[int, list[dict[str, Any]]]:
+    """Tokens of the whole, and (where ``each`` is asked for) what each message adds to those before it.
+
+    The first one's hold also what the template writes once: its beginning, the tools, the answer's start.
+    A message up to which the template takes no conversation has None: its tokens are the next one's too.
+    """
     from mashbox.engine.dialect import Dialect
     from mashbox.engine.request import Request
     from mashbox.engine.tokenizer import ModelTokenizer
+    from mashbox.errors import InvalidRequest
 
     conversation, forced = _conversation(text)
     dialect = Dialect(ModelTokenizer.load(model.tokenizer), model.spec.tools if model.spec else None)
-    return len(dialect.encode(Request(id="count", prompt=conversation, forced=forced)).ids)
+
+    def count(messages: list[dict[str, Any]]) -> int:
+        import msgspec
+
+        prompt = msgspec.structs.replace(conversation, messages=messages)
+        return len(dialect.encode(Request(id="count", prompt=prompt, forced=forced)).ids)
+
+    total = count(conversation.messages)
+    parts: list[dict[str, Any]] = []
+    before = 0
+    for number, message in enumerate(conversation.messages if each else [], start=1):
+        last = number == len(conversation.messages)
+        try:
+            so_far = total if last else count(conversation.messages[:number])
+            added: int | None = so_far - before
+            before = so_far
+        except InvalidRequest:
+            added = None
+        parts.append({"index": number - 1, "role": message["role"], "tokens": added})
+    return total, parts
 
 
 def _conversation(text: str) -> "tuple[Conversation, ForcedCall | None]":

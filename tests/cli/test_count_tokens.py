@@ -26,6 +26,8 @@ def letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         id="x", format="gguf", weights=tmp_path / "x", files=[], tokenizer=tmp_path, spec=None, source="-"
     )
     monkeypatch.setattr(store, "find", lambda name: model)
+    monkeypatch.setenv("MASHBOX_HOME", str(tmp_path))
+    monkeypatch.delenv("MASHBOX_MODEL", raising=False)
 
 
 def count(*arguments: str, stdin: str | None = None) -> int:
@@ -58,12 +60,63 @@ def test_conversations_of_both_apis(tmp_path: Path) -> None:
     assert of({"messages": [user], "tools": [{"name": "f", "input_schema": {"type": "object"}}]}) > 18
 
 
+def test_several_files_and_their_sum(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    for path, text in zip(paths, ("abc", "de"), strict=True):
+        path.write_text(text)
+    words = [word for path in paths for word in ("--file", str(path))]
+    assert runner.invoke(app, ["count-tokens", *words]).stdout == f"5\n3  {paths[0]}\n2  {paths[1]}\n"
+    told = json.loads(runner.invoke(app, ["count-tokens", "--json", *words]).stdout)
+    assert told == {
+        "tokens": 5,
+        "files": [{"file": str(path), "tokens": n} for path, n in zip(paths, (3, 2), strict=True)],
+    }
+
+
+def test_what_each_message_adds(tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+    path.write_text(json.dumps([*said, {"role": "user", "content": "?"}]))
+    result = runner.invoke(app, ["count-tokens", "--messages", str(path), "--per-message"])
+    first, second, third = len("user:hi;"), len("assistant:hello;"), len("user:?;")
+    total, *lines = result.stdout.splitlines()
+    assert int(total) == first + second + third
+    assert [line.split() for line in lines] == [
+        [str(first), "0", "user"],
+        [str(second), "1", "assistant"],
+        [str(third), "2", "user"],
+    ]
+
+
+def test_a_message_where_the_template_takes_no_end_counts_with_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    picky = "{% if messages[-1].role != 'user' %}{{ raise_exception('no') }}{% endif %}" + TEMPLATE
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": picky}))
+    said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+    path.write_text(json.dumps([*said, {"role": "user", "content": "?"}]))
+    result = runner.invoke(app, ["count-tokens", "--messages", str(path), "--per-message", "--json"])
+    told = [message["tokens"] for message in json.loads(result.stdout)["messages"]]
+    assert told == [len("user:hi;"), None, len("assistant:hello;user:?;")]
+
+
+def test_the_model_is_the_one_that_would_be_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    found = store.find
+    monkeypatch.setattr(store, "find", lambda name: (asked.append(name), found(name))[1])
+    count("a")
+    monkeypatch.setenv("MASHBOX_MODEL", "from-the-environment")
+    count("a")
+    count("--model", "from-the-flag", "a")
+    assert asked == ["smollm2-135m", "from-the-environment", "from-the-flag"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["a", "--file", "x"], "TEXT and --file"),
         (["--file", "missing.txt"], "missing.txt"),
         (["--messages", "missing.json"], "missing.json"),
+        (["--per-message", "a"], "--per-message goes with --messages"),
     ],
 )
 def test_wrong_use_is_told_in_a_line(arguments: list[str], words: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -114,8 +115,8 @@ def test_a_closed_pipe_is_quiet() -> None:
 
 def test_importing_the_command_line_is_quick_and_leaves_the_heavy_parts_out() -> None:
     script = (
-        "import time, sys, json; start = time.perf_counter(); import mashbox.cli.main;"
-        "took = time.perf_counter() - start;"
+        "import time, sys, json; start = time.process_time(); import mashbox.cli.main;"
+        "took = time.process_time() - start;"
         "heavy = [m for m in ('torch', 'transformers', 'litestar', 'huggingface_hub') if m in sys.modules];"
         "print(json.dumps([took, heavy]))"
     )
@@ -127,17 +128,58 @@ def test_importing_the_command_line_is_quick_and_leaves_the_heavy_parts_out() ->
     assert min(took for took, _ in runs) < 0.3
 
 
-def test_completion_names_the_commands() -> None:
-    environment = {
-        **os.environ,
-        "_MASHBOX_COMPLETE": "complete_bash",
-        "COMP_WORDS": "mashbox --ver",
-        "COMP_CWORD": "1",
-    }
+def completed(shell: str, words: str, home: Path) -> list[str]:
+    """What a shell's completion function gets for a line that is typed, by the protocol of its script."""
+    asked = {
+        "bash": {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)},
+        "zsh": {"_TYPER_COMPLETE_ARGS": words},
+        "fish": {"_TYPER_COMPLETE_ARGS": words, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+    }[shell]
+    environment = {**os.environ, "MASHBOX_HOME": str(home), "_MASHBOX_COMPLETE": f"complete_{shell}", **asked}
     done = subprocess.run(
-        [sys.executable, "-m", "mashbox"], env=environment, capture_output=True, check=False
+        [sys.executable, "-m", "mashbox"], env=environment, capture_output=True, text=True, check=False
     )
-    assert "--version" in done.stdout.decode()
+    assert not done.stderr
+    return re.findall(r'^\s*"?([\w./-]+)', done.stdout.replace("_arguments '*: :((", ""), re.MULTILINE)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("mashbox --vers", "--version"),
+        ("mashbox cou", "count-tokens"),
+        ("mashbox keys rot", "rotate"),
+        ("mashbox run smollm2-13", "smollm2-135m"),
+    ],
+)
+def test_shells_complete_commands_options_and_models(
+    shell: str, words: str, expected: str, tmp_path: Path
+) -> None:
+    assert expected in completed(shell, words, tmp_path)
+
+
+@pytest.mark.parametrize("words", ["pull", "bench", "chat --model", "count-tokens --model"])
+def test_every_command_that_takes_a_model_completes_it(words: str, tmp_path: Path) -> None:
+    assert completed("fish", f"mashbox {words} smollm2-13", tmp_path) == ["smollm2-135m"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_script_of_each_shell(shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "mashbox", "--show-completion", shell],
+        env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0 and f"_MASHBOX_COMPLETE=complete_{shell}" in done.stdout
+
+
+def test_the_help_page_is_what_the_commands_say() -> None:
+    script = Path(__file__).parent.parent.parent / "docs" / "help_pages.py"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_serving_process_never_imports_torch() -> None:
@@ -147,7 +189,19 @@ def test_the_serving_process_never_imports_torch() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["pull", "run", "chat", "keys", "keys add", "keys list", "keys revoke", "keys rotate"]
+    "command",
+    [
+        "pull",
+        "run",
+        "chat",
+        "bench",
+        "count-tokens",
+        "keys",
+        "keys add",
+        "keys list",
+        "keys revoke",
+        "keys rotate",
+    ],
 )
 def test_every_command_has_help_with_an_example(command: str) -> None:
     result = runner.invoke(app, [*command.split(), "--help"])
