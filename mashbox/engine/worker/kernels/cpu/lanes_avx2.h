@@ -11,6 +11,10 @@ namespace {
 using F8 = __m256;
 using I8 = __m256i;
 
+// The inner functions of a product must be one: g++ gives up on its own where a function has grown long.
+#define ALWAYS inline __attribute__((always_inline))
+constexpr int kPanels = 2;  // that a product takes together
+
 inline F8 load(const float* p) { return _mm256_loadu_ps(p); }
 inline void store(float* p, F8 a) { _mm256_storeu_ps(p, a); }
 inline F8 all(float x) { return _mm256_set1_ps(x); }
@@ -71,7 +75,9 @@ inline I8 dot(I8 acc, I8 a, I8 b) {
 #if defined(__AVX512VNNI__) && defined(__AVX512VL__)
     return _mm256_dpwssd_epi32(acc, a, b);
 #else
-    return _mm256_add_epi32(acc, _mm256_madd_epi16(a, b));
+    acc = _mm256_add_epi32(acc, _mm256_madd_epi16(a, b));
+    asm("" : "+x"(acc));  // else g++ puts off the sums of a whole block, and spills all products
+    return acc;
 #endif
 }
 inline void store_whole(int32_t* p, F8 a) {

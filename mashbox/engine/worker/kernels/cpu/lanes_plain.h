@@ -14,6 +14,9 @@ struct I8 {
     int32_t v[8];
 };
 
+#define ALWAYS inline
+constexpr int kPanels = 1;  // that a product takes together
+
 #define LANES for (int i = 0; i < 8; ++i)
 
 inline float half_to_float(uint16_t h) {
