@@ -138,6 +138,7 @@ export const t = {
   presetSave: "Save as preset",
   presetName: "Name of the preset",
   presetDelete: "Delete preset",
+  presetDefault: "The server’s own",
   presetPrecise: "Precise",
   presetBalanced: "Balanced",
   presetCreative: "Creative",

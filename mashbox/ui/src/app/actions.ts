@@ -4,6 +4,8 @@ import { titleOf } from "../chat/title";
 import { choose, pathOf, pathTo } from "../chat/tree";
 import { newId, type Message, type Settings, type TextFile } from "../chat/types";
 import { t } from "../texts";
+import { keepDraft } from "./drafts";
+import { focusOn, MESSAGE_BOX } from "./view";
 import { note, speak } from "./notices";
 import { Run } from "./run";
 import * as store from "./store";
@@ -21,7 +23,7 @@ export async function open(id: string | null): Promise<void> {
 export function send(text: string, files: readonly TextFile[]): void {
   const conversation = store.opened.peek() ?? store.begin();
   const parent = store.path.peek().at(-1)?.id ?? null;
-  saveDraft("");
+  keepDraft(conversation.id, "");
   ask(conversation.id, parent, text, files);
 }
 
@@ -92,11 +94,6 @@ function finished(id: string, run: Run): void {
   if (store.openId.peek() === id) speak(error ?? (finish === "stopped" ? t.answerStopped : t.answerDone));
 }
 
-export function saveDraft(draft: string): void {
-  const conversation = store.current.peek();
-  if (conversation.draft !== draft) store.putConversation({ ...conversation, draft });
-}
-
 export function saveSettings(settings: Settings): void {
   store.putConversation({ ...store.current.peek(), settings });
 }
@@ -119,6 +116,7 @@ export function remove(id: string): void {
   const wasOpen = store.openId.peek() === id;
   store.putConversation({ ...conversation, deleted: Date.now() });
   if (wasOpen) store.openId.value = null;
+  focusOn(MESSAGE_BOX);
   const undo = () => {
     const { deleted: _, ...restored } = store.conversations.peek().get(id) ?? conversation;
     store.putConversation(restored);

@@ -30,13 +30,13 @@ export function App() {
         <Banners />
         <Thread />
         <div class="foot">
+          <Notices />
           <Composer />
           <Status />
         </div>
       </main>
       <SettingsDialog />
       <KeyDialog />
-      <Notices />
       <DropZone />
     </div>
   );

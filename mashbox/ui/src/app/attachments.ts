@@ -2,7 +2,7 @@ import { signal } from "@preact/signals";
 import { readText } from "../chat/files";
 import type { TextFile } from "../chat/types";
 import { note } from "./notices";
-import { composerAsked } from "./view";
+import { focusOn, MESSAGE_BOX } from "./view";
 
 /** Files that go with the next message. */
 export const attached = signal<readonly TextFile[]>([]);
@@ -13,7 +13,7 @@ export async function attach(files: Iterable<File>): Promise<void> {
   const taken = read.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
   for (const one of read) if (one.status === "rejected") note((one.reason as Error).message);
   attached.value = [...attached.peek(), ...taken];
-  composerAsked.value++;
+  focusOn(MESSAGE_BOX);
 }
 
 export function detach(place: number): void {

@@ -2,50 +2,41 @@ import { signal, useSignalEffect } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { model } from "../api/server";
 import { t } from "../texts";
-import { saveDraft, saveSettings, send, stop } from "./actions";
+import { saveSettings, send, stop } from "./actions";
 import { attach, attached, detach } from "./attachments";
 import { IconButton } from "./button";
+import { draftOf, keepDraft } from "./drafts";
 import { FileChip } from "./file-chip";
 import { grow } from "./grow";
 import { BulbIcon, ClipIcon, SendIcon, StopIcon } from "./icons";
 import { scrollToEnd } from "./scroll";
 import { current, path, run } from "./store";
 import { editAsked } from "./user-turn";
-import { composerAsked } from "./view";
+import { MESSAGE_BOX } from "./view";
 
 /** A text that the message box should take over. */
 export const suggested = signal<string | null>(null);
 
-const SAVE_MS = 400;
 /** On a touch screen Enter makes a new line: there is a button for sending, but no Shift. */
 const touch = matchMedia("(pointer: coarse)");
 
 /** The message box. */
 export function Composer() {
   const conversation = current.value;
-  const [text, setText] = useState(conversation.draft);
+  const [text, setOwn] = useState(() => draftOf(conversation));
   const box = useRef<HTMLTextAreaElement>(null);
   const id = conversation.id;
 
+  const setText = (next: string) => {
+    setOwn(next);
+    keepDraft(current.peek().id, next);
+  };
   // Another conversation has another draft.
-  useLayoutEffect(() => setText(current.peek().draft), [id]);
+  useLayoutEffect(() => setOwn(draftOf(current.peek())), [id]);
   useLayoutEffect(() => grow(box.current!), [text]);
   useEffect(() => {
-    const timer = setTimeout(() => current.peek().id === id && saveDraft(text), SAVE_MS);
-    return () => clearTimeout(timer);
-  }, [text, id]);
-  useEffect(() => {
-    // A draft younger than the pause is kept too.
-    const leave = () => saveDraft(box.current!.value);
-    addEventListener("pagehide", leave);
-    return () => removeEventListener("pagehide", leave);
-  }, []);
-  useEffect(() => {
     if (!touch.matches) box.current?.focus();
-  }, [id]);
-  useSignalEffect(() => {
-    if (composerAsked.value) box.current?.focus();
-  });
+  }, []);
   useSignalEffect(() => {
     if (suggested.value === null) return;
     setText(suggested.value);
@@ -88,6 +79,7 @@ export function Composer() {
         </div>
       )}
       <textarea
+        id={MESSAGE_BOX}
         ref={box}
         rows={1}
         aria-label={t.message}

@@ -6,7 +6,7 @@ import { exportJson, exportMarkdown } from "./exchange";
 import { MoreIcon } from "./icons";
 import { Menu } from "./menu";
 import { openId, runs } from "./store";
-import { leaveSidebar } from "./view";
+import { focusOn, MESSAGE_BOX, leaveSidebar, narrow } from "./view";
 
 /** One entry of the side bar, with what can be done to it. */
 export function ConversationLink({ conversation }: { conversation: Conversation }) {
@@ -45,23 +45,26 @@ export function go(event: MouseEvent, id: string): void {
   event.preventDefault();
   void open(id);
   leaveSidebar();
+  if (!narrow.peek()) focusOn(MESSAGE_BOX);
 }
 
 function TitleBox({ conversation, done }: { conversation: Conversation; done: () => void }) {
   const ref = useRef<HTMLInputElement>(null);
   const left = useRef(false);
+  const { id } = conversation;
   useEffect(() => ref.current?.select(), []);
-  const leave = (keep: boolean) => {
+  const leave = (keep: boolean, byKey: boolean) => {
     // Enter and Escape take the box away, which blurs it once more.
     if (left.current) return;
     left.current = true;
-    if (keep) rename(conversation.id, ref.current!.value);
+    if (keep) rename(id, ref.current!.value);
     done();
+    if (byKey) requestAnimationFrame(() => document.querySelector<HTMLElement>(`.sidebar [href="#${id}"]`)?.focus());
   };
   const press = (event: KeyboardEvent) => {
     if (event.key !== "Enter" && event.key !== "Escape") return;
     event.preventDefault();
-    leave(event.key === "Enter");
+    leave(event.key === "Enter", true);
   };
   return (
     <input
@@ -70,7 +73,7 @@ function TitleBox({ conversation, done }: { conversation: Conversation; done: ()
       aria-label={t.newTitle}
       defaultValue={conversation.title}
       onKeyDown={press}
-      onBlur={() => leave(true)}
+      onBlur={() => leave(true, false)}
     />
   );
 }

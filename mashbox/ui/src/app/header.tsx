@@ -4,7 +4,7 @@ import { open } from "./actions";
 import { IconButton } from "./button";
 import { ComposeIcon, PanelIcon, SlidersIcon } from "./icons";
 import { opened } from "./store";
-import { composerAsked, settingsShown, showSidebar, sidebarShown } from "./view";
+import { focusOn, MESSAGE_BOX, settingsShown, showSidebar, sidebarShown } from "./view";
 
 /** The line above the messages: what is open, which model answers. */
 export function Header() {
@@ -37,5 +37,5 @@ export function Header() {
 
 function begin(): void {
   void open(null);
-  composerAsked.value++;
+  focusOn(MESSAGE_BOX);
 }

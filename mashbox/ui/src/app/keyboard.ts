@@ -1,7 +1,7 @@
 import { useEffect } from "preact/hooks";
 import { open, stop } from "./actions";
 import { run } from "./store";
-import { composerAsked, narrow, searchAsked, settingsShown, showSidebar, sidebarShown } from "./view";
+import { focusOn, MESSAGE_BOX, narrow, SEARCH_BOX, settingsShown, showSidebar, sidebarShown } from "./view";
 
 /** Keys that work anywhere on the page. Boxes and dialogs handle their own, and keep them from coming here. */
 export function useShortcuts(): void {
@@ -13,11 +13,11 @@ export function useShortcuts(): void {
         event.preventDefault();
         settingsShown.value = false;
         showSidebar(true);
-        searchAsked.value++;
+        focusOn(SEARCH_BOX);
       } else if (command && event.shiftKey && event.key.toLowerCase() === "o") {
         event.preventDefault();
         void open(null);
-        composerAsked.value++;
+        focusOn(MESSAGE_BOX);
       } else if (event.key === "Escape") {
         escape();
       }
@@ -32,7 +32,7 @@ function escape(): void {
   if (document.querySelector("dialog[open]")) return;
   if (narrow.peek() && sidebarShown.peek()) {
     showSidebar(false);
-    composerAsked.value++;
+    focusOn(MESSAGE_BOX);
   } else if (run.peek()) {
     stop();
   }

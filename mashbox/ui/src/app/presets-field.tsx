@@ -23,9 +23,7 @@ export function Presets() {
       </label>
       <div class="field-row">
         <select id="preset" value={chosen?.id ?? ""} onChange={(event) => take(event.currentTarget.value)}>
-          <option value="" disabled>
-            {t.presetNone}
-          </option>
+          {!chosen && <option value="">{t.presetNone}</option>}
           {all.map(({ id, name }) => (
             <option key={id} value={id}>
               {name}

@@ -22,6 +22,11 @@ export function scrollToEnd(): void {
   if (scroller) scroller.scrollTop = scroller.scrollHeight;
 }
 
+/** Another conversation was opened: its end is shown, unless one of its messages is asked for. */
+export function begin(): void {
+  if (!asked) scrollToEnd();
+}
+
 function settle(): void {
   if (!scroller) return;
   const target = asked && document.getElementById(`message-${asked}`);
@@ -31,7 +36,19 @@ function settle(): void {
     target.focus({ preventScroll: true });
   } else if (atEnd.peek()) {
     scroller.scrollTop = scroller.scrollHeight;
+  } else {
+    measure();
   }
+}
+
+function measure(): void {
+  if (!scroller) return;
+  atEnd.value = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < NEAR_PX;
+}
+
+/** Before a change in the middle of the thread: what is in view stays there. */
+export function stay(): void {
+  atEnd.value = false;
 }
 
 /** For the scrolling element, whose only child is the content. */
@@ -46,9 +63,5 @@ export function useFollow(): { ref: (element: HTMLElement | null) => void; onScr
     observer.current.observe(element);
     if (element.firstElementChild) observer.current.observe(element.firstElementChild);
   }, []);
-  const onScroll = useCallback(() => {
-    if (!scroller) return;
-    atEnd.value = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < NEAR_PX;
-  }, []);
-  return { ref, onScroll };
+  return { ref, onScroll: measure };
 }

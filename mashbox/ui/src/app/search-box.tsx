@@ -1,4 +1,3 @@
-import { useSignalEffect } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { choose } from "../chat/tree";
 import type { Hit } from "../chat/search";
@@ -6,7 +5,7 @@ import { t } from "../texts";
 import { open } from "./actions";
 import { SearchIcon } from "./icons";
 import { conversations, listed, loadTree, searchIndex, setChosen } from "./store";
-import { leaveSidebar, searchAsked } from "./view";
+import { leaveSidebar, SEARCH_BOX } from "./view";
 import { scrollTo } from "./scroll";
 
 type Props = { query: string; setQuery: (query: string) => void };
@@ -16,11 +15,6 @@ export function Search({ query, setQuery }: Props) {
   const box = useRef<HTMLInputElement>(null);
   const results = useRef<HTMLUListElement>(null);
   const hits = useHits(query);
-  useSignalEffect(() => {
-    if (!searchAsked.value) return;
-    box.current?.focus();
-    box.current?.select();
-  });
   const press = (event: KeyboardEvent) => {
     if (event.key === "Escape" && query) setQuery("");
     else if (event.key === "ArrowDown") step(1);
@@ -38,7 +32,9 @@ export function Search({ query, setQuery }: Props) {
       <div class="search-box">
         <SearchIcon />
         <input
+          id={SEARCH_BOX}
           ref={box}
+          onFocus={(event) => event.currentTarget.select()}
           type="search"
           aria-label={t.search}
           placeholder={t.search}

@@ -8,7 +8,7 @@ import { ConversationLink } from "./conversation-link";
 import { ComposeIcon, PanelIcon } from "./icons";
 import { Search } from "./search-box";
 import { listed } from "./store";
-import { composerAsked, leaveSidebar, narrow, showSidebar, sidebarShown } from "./view";
+import { focusOn, MESSAGE_BOX, leaveSidebar, narrow, showSidebar, sidebarShown } from "./view";
 
 /** The conversations: begin one, find one, go to one. */
 export function Sidebar() {
@@ -38,7 +38,7 @@ export function Sidebar() {
 function begin(): void {
   void open(null);
   leaveSidebar();
-  composerAsked.value++;
+  focusOn(MESSAGE_BOX);
 }
 
 function List() {

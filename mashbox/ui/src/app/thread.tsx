@@ -5,7 +5,7 @@ import { DownIcon } from "./icons";
 import { IconButton } from "./button";
 import { AssistantTurn } from "./assistant-turn";
 import { UserTurn } from "./user-turn";
-import { atEnd, scrollToEnd, useFollow } from "./scroll";
+import { atEnd, begin, scrollToEnd, useFollow } from "./scroll";
 import { openId, path, run } from "./store";
 
 /** The messages of the shown branch. */
@@ -15,7 +15,7 @@ export function Thread() {
   const messages = path.value;
   const running = run.value;
   const live = running?.message.peek().id;
-  useEffect(scrollToEnd, [id]);
+  useEffect(begin, [id]);
   const last = messages.at(-1)?.id;
   return (
     <div class="thread-frame">

@@ -10,7 +10,7 @@ import { FileChip } from "./file-chip";
 import { PencilIcon } from "./icons";
 import { grow } from "./grow";
 import { Versions } from "./versions";
-import { composerAsked } from "./view";
+import { focusOn, MESSAGE_BOX } from "./view";
 
 /** The id of a message that should be edited: the message box sets it. */
 export const editAsked = signal<string | null>(null);
@@ -25,7 +25,7 @@ export function UserTurn({ message }: { message: Message }) {
   });
   const leave = () => {
     setEditing(false);
-    composerAsked.value++;
+    focusOn(MESSAGE_BOX);
   };
   return (
     <article class="turn user" aria-label={t.you} id={`message-${message.id}`} tabIndex={-1}>

@@ -10,11 +10,6 @@ export const narrow = signal(!wide.matches);
 export const sidebarShown = signal(wide.matches && read("sidebar") !== "hidden");
 export const settingsShown = signal(false);
 export const theme = signal<Theme>(themeOf(read("theme")));
-/** Counts up when the search box should take the focus. */
-export const searchAsked = signal(0);
-/** Counts up when the message box should take the focus. */
-export const composerAsked = signal(0);
-
 wide.addEventListener("change", () => {
   narrow.value = !wide.matches;
   sidebarShown.value = wide.matches && read("sidebar") !== "hidden";
@@ -55,4 +50,15 @@ function keep(name: string, value: string): void {
   } catch {
     // A browser that keeps nothing: the choice lasts as long as the page.
   }
+}
+
+/** Ids of the two boxes that other parts of the page send the focus to. */
+export const MESSAGE_BOX = "message-box";
+export const SEARCH_BOX = "search-box";
+
+/** Give a box the focus: at once when it is there, so that no key is lost, else when it is drawn. */
+export function focusOn(id: string): void {
+  const box = document.getElementById(id);
+  if (box) box.focus();
+  else requestAnimationFrame(() => document.getElementById(id)?.focus());
 }

@@ -3,6 +3,7 @@ import { PLAIN, type Preset, type Settings } from "./types";
 
 /** Presets that are always there. They set how words are drawn, and leave the system prompt alone. */
 export const BUILT_IN: readonly Preset[] = [
+  { id: "default", name: t.presetDefault, settings: PLAIN },
   { id: "precise", name: t.presetPrecise, settings: { ...PLAIN, temperature: 0 } },
   { id: "balanced", name: t.presetBalanced, settings: { ...PLAIN, temperature: 0.7, topP: 0.9 } },
   { id: "creative", name: t.presetCreative, settings: { ...PLAIN, temperature: 1, topP: 0.95 } },
