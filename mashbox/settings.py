@@ -42,6 +42,7 @@ class Settings:
     device: str = "auto"
     threads: int | None = None
     engine: Literal["auto", "exact", "fast"] = "auto"
+    speculation: Literal["auto", "off"] = "auto"
     max_body_mib: int = 32
     drain: int = 30
     step_timeout: int = 60
@@ -196,6 +197,12 @@ RULES: Mapping[str, Rule] = {
         "auto, exact or fast",
         "ENGINE",
         "auto, exact (transformers' modules in float32) or fast (own kernels).",
+    ),
+    "speculation": Rule(
+        _text("auto|off"),
+        "auto or off",
+        "MODE",
+        "auto guesses tokens from the text so far where that is faster; it changes no token. off never does.",
     ),
     "max_body_mib": Rule(_whole(1, 4096), _number(1, 4096, " of MiB"), "MIB", "Largest request body."),
     "drain": Rule(

@@ -57,6 +57,7 @@ def run(
     device: Annotated[str | None, _flag("device")] = None,
     threads: Annotated[str | None, _flag("threads")] = None,
     engine: Annotated[str | None, _flag("engine")] = None,
+    speculation: Annotated[str | None, _flag("speculation")] = None,
     max_body_mib: Annotated[str | None, _flag("max_body_mib")] = None,
     drain: Annotated[str | None, _flag("drain")] = None,
     step_timeout: Annotated[str | None, _flag("step_timeout")] = None,

@@ -33,6 +33,7 @@ def engine_settings(chosen: Settings, plan: MemoryPlan, cache_ram: int) -> Engin
         step_timeout=float(chosen.step_timeout),
         cache_ram_mib=cache_ram,
         share_cache=chosen.share_cache,
+        speculation=chosen.speculation,
     )
 
 

@@ -29,6 +29,8 @@ class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot of the engine for ``/health`` and the terminal.
 
     ``progress`` is the share of loading that is done, 0 to 1; ``stage`` says in words what is being done.
+    Speculation: ``drafts`` are runs of guesses, ``drafted`` their tokens, ``accepted`` how many runs had
+    their first guess, their second … accepted.
     """
 
     state: Literal["loading", "ok", "failed", "stopped"]
@@ -46,6 +48,9 @@ class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
     component_set_sha: str | None = None
     certified: bool = False
     routed_experts: dict[str, Any] | None = None
+    drafts: int = 0
+    drafted: int = 0
+    accepted: tuple[int, ...] = ()
 
 
 class Engine(Protocol):

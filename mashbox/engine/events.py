@@ -44,11 +44,16 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timings(msgspec.Struct, frozen=True, kw_only=True):
-    """Durations in milliseconds: in the waiting line, to the first new token, from first to last."""
+    """Durations in milliseconds: in the waiting line, to the first new token, from first to last.
+
+    ``drafted`` tokens were guessed on the way, ``accepted`` of them came.
+    """
 
     queue_ms: float = 0.0
     prompt_ms: float = 0.0
     predicted_ms: float = 0.0
+    drafted: int = 0
+    accepted: int = 0
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):

@@ -37,10 +37,12 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     step_timeout: float = 60.0
     cache_ram_mib: int = 0
     share_cache: bool = False
+    speculation: Literal["auto", "off"] = "auto"
 
     @property
     def deployment(self) -> list[object]:
-        """What results depend on. Not the prompt cache: states come back from it to the bit."""
+        """What results depend on. Not the prompt cache: states come back from it to the bit. Nor speculation:
+        it changes no token."""
         return [self.ctx, self.slots, self.engine, self.weights, self.device, self.threads]
 
 
@@ -58,6 +60,7 @@ def start_message(model: LocalModel, settings: EngineSettings) -> Start:
         threads=settings.threads,
         cache_bytes=settings.cache_ram_mib << 20,
         share_cache=settings.share_cache,
+        speculation=settings.speculation,
     )
 
 
@@ -88,6 +91,21 @@ class _Stream:
         return rows
 
 
+class _Speculation:
+    """How guessing went, over all requests; ``accepted[n]`` runs had their guess number n accepted."""
+
+    def __init__(self) -> None:
+        self.drafts = self.drafted = 0
+        self.accepted: list[int] = []
+
+    def add(self, row: Row) -> None:
+        self.drafts += 1
+        self.drafted += row.drafted
+        self.accepted += [0] * (row.accepted - len(self.accepted))
+        for place in range(row.accepted):
+            self.accepted[place] += 1
+
+
 class LocalEngine:
     """Implements :class:`mashbox.engine.engine.Engine` over a worker process."""
 
@@ -109,6 +127,7 @@ class LocalEngine:
         self._end_ids = sorted(self._dialect.end_ids)
         self._streams: dict[int, _Stream] = {}
         self._numbers = itertools.count(1)
+        self._speculation = _Speculation()
         # Two threads: a long prompt must not hold up a short one, and rendering is not worth more cores.
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="encode")
         self._worker = Supervisor(
@@ -149,8 +168,8 @@ class LocalEngine:
             live_rows=len(self._streams),
             worker_pid=self._worker.pid,
             worker_restarts=self._worker.restarts,
-            # Neither engine compiles as it runs: torch's kernels and our own are there from the start.
-            compiles_after_ready=0 if ready else None,
+            # Unknown only until the first worker is ready: the count is over all of them.
+            compiles_after_ready=self._worker.stats.programs if ready or self._worker.restarts else None,
             host_cache_bytes=self._worker.stats.host_cache_bytes,
             host_cache_evictions=self._worker.stats.host_cache_evictions,
             snapshot_bytes=self._worker.stats.snapshot_bytes,
@@ -161,6 +180,9 @@ class LocalEngine:
             if ready
             else None,
             routed_experts=ready.routed_experts if ready else None,
+            drafts=self._speculation.drafts,
+            drafted=self._speculation.drafted,
+            accepted=tuple(self._speculation.accepted),
         )
 
     async def start(self) -> None:
@@ -249,6 +271,8 @@ class LocalEngine:
         match message:
             case Tokens(rows):
                 for row in rows:
+                    if row.drafted:
+                        self._speculation.add(row)
                     if stream := self._streams.get(row.id):
                         stream.push(row)
             case Failed(id=int(number)):
@@ -290,6 +314,7 @@ class _Answer:
         self._began = self._first = self._last = time.monotonic()
         self._tokens = 0
         self._cached = 0
+        self._drafted = self._accepted = 0
         self.sent = False
         self.finished = False
 
@@ -303,10 +328,14 @@ class _Answer:
         for row in rows:
             if row.finish == "cancelled":
                 raise WorkerFault("The request was cancelled in the worker.")
-            if row.token is not None:
+            self._cached = max(self._cached, row.cached)
+            self._drafted += row.drafted
+            self._accepted += row.accepted
+            for token in row.tokens:
                 self._tokens += 1
-                self._cached = max(self._cached, row.cached)
-                output += self._reader.push(row.token)
+                output += self._reader.push(token)
+                if self._reader.stop_sequence is not None:
+                    break
             if self._reader.stop_sequence is not None:
                 end = "stop"
                 break
@@ -334,5 +363,7 @@ class _Answer:
                 queue_ms=self._queue_ms,
                 prompt_ms=(self._first - self._began) * 1e3,
                 predicted_ms=(self._last - self._first) * 1e3,
+                drafted=self._drafted,
+                accepted=self._accepted,
             ),
         )

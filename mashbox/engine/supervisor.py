@@ -8,6 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal
 
+import msgspec
+
 from mashbox.engine.wire import (
     Cancel,
     Failed,
@@ -41,7 +43,10 @@ State = Literal["loading", "ok", "failed", "stopped"]
 
 
 class Supervisor:
-    """One worker at a time. ``on_message`` gets what concerns requests, ``on_death`` the reason of an end."""
+    """One worker at a time. ``on_message`` gets what concerns requests, ``on_death`` the reason of an end.
+
+    ``stats`` are those of the worker that runs, its counts over all workers there were.
+    """
 
     def __init__(
         self,
@@ -68,6 +73,7 @@ class Supervisor:
         self.ready: Ready | None = None
         self.failure: Failed | None = None
         self.stats = Stats()
+        self._stats_before = Stats()
         self.restarts = 0
 
     @property
@@ -140,7 +146,7 @@ class Supervisor:
                 return
             self.state = "loading"
             self.stage, self.progress, self.ready = "restarting", 0.0, None
-            self.stats = Stats()
+            self.stats = self._stats_before = _counts_of(self.stats)
             self.restarts += 1
             self._on_death(reason)
             backoff = FIRST_BACKOFF if clock() - began > CALM else min(backoff * 2, LAST_BACKOFF)
@@ -204,7 +210,7 @@ class Supervisor:
             case Failed(id=None):
                 self.failure = message
             case Stats():
-                self.stats = message
+                self.stats = _over_all(self._stats_before, message)
             case Tokens(rows):
                 self._outstanding -= {row.id for row in rows if row.finish}
                 self._on_message(message)
@@ -215,6 +221,20 @@ class Supervisor:
     async def _announce(self) -> None:
         async with self._changed:
             self._changed.notify_all()
+
+
+def _counts_of(stats: Stats) -> Stats:
+    """What stays of a worker's figures when it has ended: its counts."""
+    return Stats(host_cache_evictions=stats.host_cache_evictions, programs=stats.programs)
+
+
+def _over_all(before: Stats, now: Stats) -> Stats:
+    """The figures of the worker that runs, with the counts of those ``before`` it."""
+    return msgspec.structs.replace(
+        now,
+        host_cache_evictions=before.host_cache_evictions + now.host_cache_evictions,
+        programs=before.programs + now.programs,
+    )
 
 
 def _exit_text(code: int) -> str:

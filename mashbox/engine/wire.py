@@ -19,6 +19,7 @@ Finish = Literal["stop", "length", "cancelled"]
 class Start(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     """What the worker serves and how. ``model`` is a weights file or folder, see ``load.open_model``.
 
+    ``speculation`` auto: tokens are guessed where the engine's rows do not depend on their batch.
     ``tokenizer`` is the folder of its ``tokenizer.json``, without which no request can be guided.
     """
 
@@ -32,6 +33,7 @@ class Start(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     threads: int = 0
     cache_bytes: int = 0
     share_cache: bool = False
+    speculation: Literal["auto", "off"] = "auto"
     tokenizer: str = ""
 
 
@@ -81,12 +83,17 @@ class Ready(msgspec.Struct, tag=True, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
-    """One new token of request ``id`` (None: it was cancelled before one). ``cached`` on the first."""
+    """New tokens of request ``id``: one, several where guesses came true, none where it was cancelled.
+
+    ``cached`` comes on the first. ``drafted`` tokens were guessed in the step, ``accepted`` of them came.
+    """
 
     id: int
-    token: int | None
+    tokens: list[int]
     finish: Finish | None = None
     cached: int = 0
+    drafted: int = 0
+    accepted: int = 0
 
 
 class Tokens(msgspec.Struct, tag=True, frozen=True):
@@ -105,15 +112,16 @@ class Failed(msgspec.Struct, tag=True, frozen=True, kw_only=True):
 
 
 class Stats(msgspec.Struct, tag=True, frozen=True, kw_only=True):
-    """What the prompt cache takes of host memory, sent after a step that changed it.
+    """The worker's own figures, sent after a step that changed one.
 
     ``host_cache_bytes`` are slots' states, ``snapshot_bytes`` state points; ``host_cache_evictions`` counts
-    those of both that were put out for room.
+    those of both that were put out for room, ``programs`` what was compiled or built since it was ready.
     """
 
     host_cache_bytes: int = 0
     host_cache_evictions: int = 0
     snapshot_bytes: int = 0
+    programs: int = 0
 
 
 Down = Start | Submit | Cancel | Shutdown

@@ -306,6 +306,7 @@ class Metrics(Collector):
             family = CounterMetricFamily(PREFIX + name, about, labels=["model_name"])
             family.add_metric([model], value)
             yield family
+        yield from self._speculation(model)
         ended = CounterMetricFamily(
             f"{PREFIX}request_success",
             "Requests that ended, by reason.",
@@ -318,6 +319,25 @@ class Metrics(Collector):
         yield CounterMetricFamily(
             f"{PREFIX}worker_restarts", about, value=self._engine.status().worker_restarts
         )
+
+    def _speculation(self, model: str) -> Iterator[Metric]:
+        status = self._engine.status()
+        for name, about, value in (
+            ("drafts", "Runs of tokens that were guessed.", status.drafts),
+            ("draft_tokens", "Tokens that were guessed.", status.drafted),
+            ("accepted_tokens", "Guessed tokens that came.", sum(status.accepted)),
+        ):
+            family = CounterMetricFamily(f"{PREFIX}spec_decode_num_{name}", about, labels=["model_name"])
+            family.add_metric([model], value)
+            yield family
+        family = CounterMetricFamily(
+            f"{PREFIX}spec_decode_num_accepted_tokens_per_pos",
+            "Guessed tokens that came, by their place in the run.",
+            labels=["model_name", "position"],
+        )
+        for position, count in enumerate(status.accepted):
+            family.add_metric([model, str(position)], count)
+        yield family
 
 
 # Litestar adds the charset to every text type.

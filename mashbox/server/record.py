@@ -42,6 +42,8 @@ class Record(msgspec.Struct, kw_only=True):
     queue_ms: float | None = None
     prompt_ms: float | None = None
     predicted_ms: float | None = None
+    drafted_tokens: int | None = None
+    accepted_tokens: int | None = None
     total_ms: float | None = None
     finish: str | None = None
     error: str | None = None
@@ -60,6 +62,8 @@ class Record(msgspec.Struct, kw_only=True):
         self.queue_ms = event.timings.queue_ms
         self.prompt_ms = event.timings.prompt_ms
         self.predicted_ms = event.timings.predicted_ms
+        if event.timings.drafted:
+            self.drafted_tokens, self.accepted_tokens = event.timings.drafted, event.timings.accepted
 
     def failed(self, error: BaseException) -> None:
         """The request ends with an error."""

@@ -32,6 +32,9 @@ COUNTERS = {
     "mashbox:request_success_total",
     "mashbox:worker_restarts_total",
     "mashbox:host_cache_evictions_total",
+    "mashbox:spec_decode_num_drafts_total",
+    "mashbox:spec_decode_num_draft_tokens_total",
+    "mashbox:spec_decode_num_accepted_tokens_total",
 }
 GAUGES = {
     "mashbox:num_requests_running",

@@ -29,6 +29,7 @@ from mashbox.engine.worker.build import build_runner
 from mashbox.engine.worker.host_cache import HostCache
 from mashbox.engine.worker.load.gguf import load_gguf
 from mashbox.engine.worker.load.safetensors import load_safetensors
+from mashbox.engine.worker.programs import programs_made
 from mashbox.engine.worker.runner import Progress, Runner
 from mashbox.engine.worker.scheduler import Scheduler, pieces
 from mashbox.errors import MashboxError, UsageError, WorkerFault
@@ -108,6 +109,7 @@ class _Engine:
         self.pieces = pieces(runner.weight_bytes)
         self._recorder = _Recorder(runner)
         host = HostCache(start.cache_bytes)
+        # Without speculation: each step gives each row one token, drawn from the logits that it recorded.
         self._scheduler = Scheduler(cast(Runner, self._recorder), host=host)
 
     def run(self, prompts: list[list[int]], tenants: list[str]) -> list[Answer]:
@@ -133,7 +135,7 @@ class _Engine:
                 if isinstance(message, Tokens):
                     # A step samples its rows in the order in which the runner gave their logits.
                     for row, logits in zip(message.rows, self._recorder.take(), strict=True):
-                        rows[row.id].append((cast(int, row.token), logits))
+                        rows[row.id].append((row.tokens[0], logits))
                         cached[row.id] += row.cached
         return [
             Answer(
@@ -155,9 +157,9 @@ def certify(job: Job, progress: Progress) -> Report:
         )
     engine = _Engine(job.start, progress)
     built = engine.built
-    compiled = _compiled()
+    compiled = programs_made()
     ways = _run(engine, _prompts(job, engine.pieces[0]), job.text, progress)
-    compiled = _compiled() - compiled
+    compiled = programs_made() - compiled
     del engine
     gc.collect()
     bounds = bounds_of(built.engine, job.start.weights)
@@ -258,12 +260,6 @@ def compare(
     chosen = wanted.gather(-1, torch.tensor(tokens).unsqueeze(-1)).squeeze(-1)
     kl = terms.sum(-1).clamp_min(0.0)
     return kl.numpy(), (wanted.max(-1).values - chosen).numpy()
-
-
-def _compiled() -> int:
-    """Programs that torch has compiled in this process; without its compiler there are none."""
-    module = sys.modules.get("torch._dynamo.utils")
-    return int(module.counters["stats"]["unique_graphs"]) if module else 0
 
 
 def main() -> None:

@@ -25,6 +25,8 @@ class FastRunner(SlotRunner):
     for another set than the processor's best, for tests.
     """
 
+    takes_runs = True
+
     def __init__(
         self,
         decoder: Decoder,
@@ -61,11 +63,21 @@ class FastRunner(SlotRunner):
         return found[0] if logits else None
 
     def decode(self, slots: Sequence[int], ids: Sequence[int]) -> Tensor:
-        self._check_decode(slots, ids)
-        starts = [self._cache.lengths[slot] for slot in slots]
-        found = self._engine.step(ids, slots, starts, range(len(ids)))
-        for slot, start in zip(slots, starts, strict=True):
-            self._cache.lengths[slot] = start + 1
+        return self.decode_runs(slots, [[token] for token in ids])
+
+    def decode_runs(self, slots: Sequence[int], runs: Sequence[Sequence[int]]) -> Tensor:
+        self._check_runs(slots, runs)
+        lengths = self._cache.lengths
+        tokens = [token for ids in runs for token in ids]
+        owners = [slot for slot, ids in zip(slots, runs, strict=True) for _ in ids]
+        positions = [
+            lengths[slot] + offset
+            for slot, ids in zip(slots, runs, strict=True)
+            for offset in range(len(ids))
+        ]
+        found = self._engine.step(tokens, owners, positions, range(len(tokens)))
+        for slot, ids in zip(slots, runs, strict=True):
+            lengths[slot] += len(ids)
         return found
 
     def trace(self, slot: int, ids: Sequence[int]) -> tuple[Tensor, Tensor]:

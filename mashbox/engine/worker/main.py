@@ -109,7 +109,13 @@ def _serve(start: Start, inbox: "queue.SimpleQueue[Down]", send: Send, build: Bu
     guides = Guides(start.tokenizer)
     runner, built = build(start, _throttled(send))
     guides.wait()
-    scheduler = Scheduler(runner, guides, HostCache(start.cache_bytes), share=start.share_cache)
+    scheduler = Scheduler(
+        runner,
+        guides,
+        HostCache(start.cache_bytes),
+        share=start.share_cache,
+        speculate=start.speculation == "auto",
+    )
     send(
         Ready(
             engine=built.engine,

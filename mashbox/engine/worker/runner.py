@@ -62,6 +62,18 @@ class Runner(Protocol):
         """
         ...
 
+    @property
+    def takes_runs(self) -> bool:
+        """Whether :meth:`decode_runs` works, and gives every row the bits that it has in any other step."""
+        ...
+
+    def decode_runs(self, slots: Sequence[int], runs: Sequence[Sequence[int]]) -> torch.Tensor:
+        """One step that appends ``runs[i]``, one token or more, to ``slots[i]`` (distinct, each non-empty).
+
+        Returns the logits behind every token, float32 [tokens of all runs, vocab_size], run after run.
+        """
+        ...
+
     def reset(self, slot: int) -> None:
         """Forget the slot's sequence."""
         ...

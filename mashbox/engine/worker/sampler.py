@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from mashbox.engine.request import Sampling
@@ -149,14 +148,6 @@ class _Tally:
 
 def _in_float32(positive: float) -> float:
     return min(max(positive, float(_FLOAT32.tiny)), float(_FLOAT32.max))
-
-
-def sample(logits: torch.Tensor, rows: Sequence[RowSampler]) -> list[int | None]:
-    """The next token of each row of ``logits`` (float32 [rows, vocab_size]); None where a row is no good.
-
-    The rows' samplers take note of their tokens.
-    """
-    return [row.token(line) for row, line in zip(rows, logits.numpy(), strict=True)]
 
 
 def _draw(row: Floats, top: float, sampling: Sampling, draw: float) -> int:

@@ -2,22 +2,35 @@
 
 A step reads at most one piece of one prompt, then decodes every row whose prompt is read, and reports all new
 tokens at once. Knows token ids only.
+
+With speculation a row may bring guesses into a step. Its tokens are drawn one after the other, each from the
+logits and with the random number of its own position, and the first that is not the guessed one ends the run:
+samplers and grammars only ever see tokens that stay.
 """
 
+import time
 from collections import deque
+from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from mashbox.engine.wire import Failed, Finish, Row, Stats, Submit, Tokens
+from mashbox.engine.worker.draft import Drafter
 from mashbox.engine.worker.guide import Guide, GuideError, Guides
 from mashbox.engine.worker.host_cache import HostCache
+from mashbox.engine.worker.programs import programs_made
 from mashbox.engine.worker.runner import Runner
-from mashbox.engine.worker.sampler import RowSampler, sample
+from mashbox.engine.worker.sampler import RowSampler
 from mashbox.engine.worker.slots import Slots
+from mashbox.engine.worker.speculate import MOST_GUESSES, StepCosts, plan
 
 PIECE_ALONE, PIECE_SHARED = 1024, 128
 """Most tokens of a prompt read in one step: alone long pieces make the best use of the machine; while other
 rows stream, short ones keep the pause between their tokens small."""
+
+_WORTH_DRAFTING = 8
+"""Tokens of an answer below which its prompt is not looked through for guesses."""
 
 _PIECE_LEAST = 16
 _PIECE_WEIGHTS = 600_000_000
@@ -50,15 +63,29 @@ class Live:
         self.cached: int | None = None
         self.produced = 0
         self.last_token = -1
+        self.drafter: Drafter | None = None
 
     @property
     def prompt_left(self) -> int:
         return len(self.ids) - self.read
 
+    @property
+    def guessable(self) -> int:
+        """Tokens that it may still produce behind the next one."""
+        return min(MOST_GUESSES, self.max_tokens - self.produced - 1)
+
+    def read_whole(self) -> None:
+        """The prompt is read, and tokens are to be guessed from it."""
+        if self.max_tokens >= _WORTH_DRAFTING:
+            self.drafter = Drafter(len(self.ids) + self.max_tokens)
+            self.drafter.extend(self.ids.tolist())
+
     def finish_with(self, token: int) -> Finish | None:
         """Take a new token; the reason if the request ends with it."""
         self.produced += 1
         self.last_token = token
+        if self.drafter:
+            self.drafter.add(token)
         guide = self.sampler.guide
         if token in self.end_ids or (guide and guide.over and not self.end_ids):
             return "stop"
@@ -75,7 +102,7 @@ class Scheduler:
     """Owns the slots of one runner. Every submit ends in one terminal row or failure.
 
     ``guides`` None: requests with a grammar are refused. ``host`` is the prompt cache's second tier;
-    ``share`` lets tenants use each other's prompts.
+    ``share`` lets tenants use each other's prompts. ``speculate``: guess tokens if the runner takes runs.
     """
 
     def __init__(
@@ -85,13 +112,17 @@ class Scheduler:
         host: HostCache | None = None,
         *,
         share: bool = False,
+        speculate: bool = False,
     ) -> None:
         self._runner = runner
+        self._speculate = speculate and runner.takes_runs and not runner.recurrent
+        self._costs = StepCosts()
         self._pieces = pieces(runner.weight_bytes)
         self._guides = guides or Guides("")
         self._host = HostCache(0) if host is None else host
         self._slots = Slots(runner, self._host, share=share)
         self._told = Stats()
+        self._made_before = programs_made()
         self._waiting: deque[Submit] = deque()
         self._reading: deque[Live] = deque()
         self._decoding: list[Live] = []
@@ -104,7 +135,7 @@ class Scheduler:
 
     @property
     def stats(self) -> Stats:
-        """What was told last of the host tier."""
+        """What was told last."""
         return self._told
 
     def submit(self, submit: Submit) -> None:
@@ -120,11 +151,11 @@ class Scheduler:
         for submit in self._waiting:
             if submit.id == request_id:
                 self._waiting.remove(submit)
-                self._out.append(Row(request_id, None, "cancelled"))
+                self._out.append(Row(request_id, [], "cancelled"))
                 return
         for sequence in (*self._reading, *self._decoding):
             if sequence.id == request_id:
-                self._out.append(Row(request_id, None, "cancelled"))
+                self._out.append(Row(request_id, [], "cancelled"))
                 self._release(sequence)
                 return
 
@@ -180,26 +211,52 @@ class Scheduler:
             self._reading.popleft()
             assert logits is not None
             self._decoding.append(sequence)
-            self._take(sequence, sample(logits[None], [sequence.sampler])[0])
+            if self._speculate:
+                sequence.read_whole()
+            self._tell(sequence, _draw(sequence, [], logits[None]))
 
     def _decode(self, rows: list[Live]) -> None:
-        logits = self._runner.decode([r.slot for r in rows], [r.last_token for r in rows])
-        for row in rows:
-            self._slots.hold(row.slot, np.array([row.last_token], dtype=np.int32))
-        tokens = sample(logits, [r.sampler for r in rows])
-        for row, token in zip(rows, tokens, strict=True):
-            self._take(row, token)
+        guesses = self._guess(rows)
+        slots = [row.slot for row in rows]
+        runs = [[row.last_token, *guess] for row, guess in zip(rows, guesses, strict=True)]
+        began = time.perf_counter()
+        if any(guesses):
+            logits = self._runner.decode_runs(slots, runs)
+        else:
+            logits = self._runner.decode(slots, [run[0] for run in runs])
+        first = 0
+        for row, run in zip(rows, runs, strict=True):
+            drawn = _draw(row, run[1:], logits[first : first + len(run)])
+            first += len(run)
+            self._hold(row.slot, run, drawn.rows)
+            self._tell(row, drawn)
+        self._costs.took(first, time.perf_counter() - began)
 
-    def _take(self, sequence: Live, token: int | None) -> None:
-        if token is None:
+    def _guess(self, rows: list[Live]) -> list[list[int]]:
+        """The tokens that each row brings into the step behind its last one."""
+        if not self._speculate:
+            return [[] for _ in rows]
+        return plan([(row.drafter, row.guessable) for row in rows], self._costs)
+
+    def _hold(self, slot: int, run: list[int], stay: int) -> None:
+        """Note the tokens of a run that a slot keeps; what was guessed wrong leaves it."""
+        self._slots.hold(slot, np.array(run[:stay], dtype=np.int32))
+        if stay < len(run):
+            self._runner.truncate(slot, self._runner.length(slot) - (len(run) - stay))
+
+    def _tell(self, sequence: Live, drawn: "_Drawn") -> None:
+        """Report what was drawn for a request, and let go of it if that is its end."""
+        if drawn.tokens:
+            first = sequence.produced == len(drawn.tokens)
+            cached = (sequence.cached or 0) if first else 0
+            self._out.append(
+                Row(sequence.id, drawn.tokens, drawn.finish, cached, drawn.drafted, drawn.accepted)
+            )
+        if drawn.failed:
             self._failed.append(sequence.failure())
             # A state that gave NaN once would give it again.
             self._release(sequence, keep=sequence.sampler.guide is not None)
-            return
-        first = not sequence.produced
-        finish = sequence.finish_with(token)
-        self._out.append(Row(sequence.id, token, finish, (sequence.cached or 0) if first else 0))
-        if finish:
+        elif drawn.finish:
             self._release(sequence)
 
     def _release(self, sequence: Live, *, keep: bool = True) -> None:
@@ -210,16 +267,49 @@ class Scheduler:
         self._slots.release(sequence.slot, keep=keep)
 
     def _collect(self) -> list[Tokens | Failed | Stats]:
-        messages: list[Tokens | Failed | Stats] = [*self._failed]
-        if self._out:
-            messages.append(Tokens(self._out))
+        messages: list[Tokens | Failed | Stats] = [Tokens(self._out)] if self._out else []
+        # Behind the tokens: nothing follows what ends a request.
+        messages += self._failed
         stats = Stats(
             host_cache_bytes=self._host.bytes,
             host_cache_evictions=self._host.evictions,
             snapshot_bytes=self._host.point_bytes,
+            programs=programs_made() - self._made_before,
         )
         if stats != self._told:
             messages.append(stats)
             self._told = stats
         self._out, self._failed = [], []
         return messages
+
+
+class _Drawn(NamedTuple):
+    """The tokens that one row got in a step, from so many of its ``rows`` of logits.
+
+    ``failed``: the last of these rows gave none.
+    """
+
+    tokens: list[int]
+    rows: int
+    finish: Finish | None
+    failed: bool
+    drafted: int
+    accepted: int
+
+
+def _draw(sequence: Live, guess: list[int], logits: torch.Tensor) -> _Drawn:
+    """Draw from ``logits`` [1 + guesses, vocab_size], row after row, until a token is not the guessed one."""
+    tokens: list[int] = []
+    finish, token = None, None
+    accepted = 0
+    for number, row in enumerate(logits.numpy(), start=1):
+        token = sequence.sampler.token(row)
+        if token is None:
+            break
+        tokens.append(token)
+        finish = sequence.finish_with(token)
+        right = number <= len(guess) and token == guess[number - 1]
+        accepted += right
+        if finish or not right:
+            break
+    return _Drawn(tokens, number, finish, token is None, len(guess), accepted)

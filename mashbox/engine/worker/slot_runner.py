@@ -10,8 +10,11 @@ from mashbox.engine.worker.cache import SlotCache, SlotState, Snapshot
 class SlotRunner:
     """All of a :class:`~mashbox.engine.worker.runner.Runner` but ``prefill`` and ``decode``.
 
-    A derived class sets the attributes; ``_cache`` may have its pools later.
+    A derived class sets the attributes; ``_cache`` may have its pools later. One that takes runs says so, and
+    has ``decode_runs`` of its own.
     """
+
+    takes_runs = False
 
     slots: int
     ctx: int
@@ -27,6 +30,9 @@ class SlotRunner:
     @property
     def snapshot_bytes(self) -> int:
         return self._cache.snapshot_bytes
+
+    def decode_runs(self, slots: Sequence[int], runs: Sequence[Sequence[int]]) -> torch.Tensor:
+        raise NotImplementedError("This runner decodes one token of a slot in a step.")
 
     def length(self, slot: int) -> int:
         self._check_slot(slot)
@@ -134,11 +140,14 @@ class SlotRunner:
             raise ValueError(f"Slot {slot} holds {start} of {self.ctx} tokens: no room for {len(ids)} more.")
 
     def _check_decode(self, slots: Sequence[int], ids: Sequence[int]) -> None:
-        if not slots or len(slots) != len(ids) or len(set(slots)) != len(slots):
-            raise ValueError("decode needs one token for each of one or more distinct slots.")
-        self._check_ids(ids)
-        for slot in slots:
+        self._check_runs(slots, [[token] for token in ids])
+
+    def _check_runs(self, slots: Sequence[int], runs: Sequence[Sequence[int]]) -> None:
+        if not slots or len(slots) != len(runs) or len(set(slots)) != len(slots):
+            raise ValueError("decode needs one token or more for each of one or more distinct slots.")
+        for slot, ids in zip(slots, runs, strict=True):
+            self._check_ids(ids)
             self._check_slot(slot)
-            if not 0 < self._cache.lengths[slot] < self.ctx:
-                held = self._cache.lengths[slot]
+            held = self._cache.lengths[slot]
+            if not 0 < held <= self.ctx - len(ids):
                 raise ValueError(f"Slot {slot} holds {held} of {self.ctx} tokens: it can't take a next one.")

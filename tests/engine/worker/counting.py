@@ -31,6 +31,7 @@ class CountingRunner:
     weight_bytes = 0
     recurrent = False
     snapshot_bytes = 0
+    takes_runs = True
 
     def __init__(
         self, slots: int = 4, ctx: int = 64, vocab_size: int = 50, speakable: int | None = None
@@ -59,6 +60,17 @@ class CountingRunner:
             assert self.held[slot], "a decode on an empty slot"
             self._append(slot, [token])
         return torch.stack([self.logits(self.held[slot]) for slot in slots])
+
+    def decode_runs(self, slots: Sequence[int], runs: Sequence[Sequence[int]]) -> torch.Tensor:
+        assert len(set(slots)) == len(slots)
+        self.decodes.append(sum(map(len, runs)))
+        found = []
+        for slot, ids in zip(slots, runs, strict=True):
+            assert self.held[slot] and ids
+            for token in ids:
+                self._append(slot, [token])
+                found.append(self.logits(self.held[slot]))
+        return torch.stack(found)
 
     def logits(self, sequence: list[int]) -> torch.Tensor:
         row = torch.rand(self.vocab_size, generator=torch.Generator().manual_seed(hash(tuple(sequence))))

@@ -21,13 +21,16 @@ from mashbox.engine.prompt import encode
 from mashbox.engine.request import Conversation, Sampling
 from mashbox.engine.tokenizer import ModelTokenizer
 from mashbox.engine.wire import Failed, Row, Submit
+from mashbox.engine.worker import scheduler as scheduling
 from mashbox.engine.worker.exact import ExactRunner
 from mashbox.engine.worker.guide import Guide, GuideError, Guides
 from mashbox.engine.worker.load.gguf import load_gguf
-from mashbox.engine.worker.sampler import RowSampler, sample
+from mashbox.engine.worker.sampler import RowSampler
 from mashbox.engine.worker.scheduler import Scheduler
 from tests.engine.letters import Letters
 from tests.engine.worker.counting import CountingRunner
+from tests.engine.worker.sampling import sample
+from tests.engine.worker.test_speculate import FreeRows
 
 LETTERS = Letters(["<call>"])
 ONE_OF_TWO = 'start: "yes" | "yo"'
@@ -145,7 +148,7 @@ def submit(
 def words(heard: list[Row | Failed]) -> tuple[str, str | None]:
     rows = [row for row in heard if isinstance(row, Row)]
     assert len(rows) == len(heard)
-    tokens = [row.token for row in rows if row.token is not None and row.token != LETTERS.end]
+    tokens = [token for row in rows for token in row.tokens if token != LETTERS.end]
     return LETTERS.decode(tokens), rows[-1].finish
 
 
@@ -250,9 +253,7 @@ class Starter:
     def _words(self, heard: list[Row | Failed]) -> tuple[str, str | None]:
         rows = [row for row in heard if isinstance(row, Row)]
         assert len(rows) == len(heard), heard
-        tokens = [
-            row.token for row in rows if row.token is not None and row.token not in self.tokenizer.end_ids
-        ]
+        tokens = [token for row in rows for token in row.tokens if token not in self.tokenizer.end_ids]
         return decode(self.tokenizer, tokens, markers=True), rows[-1].finish
 
 
@@ -284,3 +285,28 @@ def test_a_call_of_the_starter_cut_short_is_the_start_of_the_whole_one(starter: 
     (whole, _), (cut, finish) = starter.ask([Sampling(temperature=1.0, seed=7)] * 2, [80, 15])
     assert finish == "length"
     assert whole.startswith(cut) and len(cut) < len(whole)
+
+
+def test_guesses_are_held_to_the_grammar_one_by_one(guides: Guides, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "StepCosts", FreeRows)
+    submits = [
+        Submit(
+            id=number,
+            ids=ids("abcabcabcab"),
+            max_tokens=30,
+            end_ids=[],
+            sampling=Sampling(temperature=temperature, seed=number),
+            grammar='start: ("abc" | "abd")+',
+        )
+        for number, temperature in enumerate([0.0, 1.0, 1.0, 1.0])
+    ]
+    heard = [
+        run(Scheduler(CountingRunner(vocab_size=LETTERS.size), guides, speculate=speculate), submits)
+        for speculate in (False, True)
+    ]
+    tokens = [
+        [[token for row in rows if isinstance(row, Row) for token in row.tokens] for rows in one.values()]
+        for one in heard
+    ]
+    assert tokens[0] == tokens[1]
+    assert any(isinstance(row, Row) and row.accepted for rows in heard[1].values() for row in rows)

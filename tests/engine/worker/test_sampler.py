@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mashbox.engine.request import Sampling
-from mashbox.engine.worker.sampler import RowSampler, sample, uniform
+from mashbox.engine.worker.sampler import RowSampler, uniform
+from tests.engine.worker.sampling import sample
 
 VOCAB = 40
 

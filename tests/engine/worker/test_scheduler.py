@@ -39,7 +39,7 @@ class Log:
         return rows[-1].finish if rows else None
 
     def tokens(self, number: int) -> list[int]:
-        return [row.token for row in self.rows[number] if row.token is not None]
+        return [token for row in self.rows[number] for token in row.tokens]
 
 
 def run(scheduler: Scheduler, log: Log, steps: int = 1000) -> None:
@@ -71,7 +71,7 @@ def test_an_end_token_ends_with_stop_and_is_reported() -> None:
     scheduler = Scheduler(runner)
     scheduler.submit(Submit(id=1, ids=[5], max_tokens=9, end_ids=[first], sampling=Sampling()))
     run(scheduler, log)
-    assert log.rows[1] == [Row(1, first, "stop")]
+    assert log.rows[1] == [Row(1, [first], "stop")]
 
 
 def test_long_prompts_are_read_in_pieces_between_decode_steps() -> None:

@@ -34,6 +34,9 @@ _OF_A_FILE = {
 _OF_ANY_PROCESSOR = {"ops_plain.cpp": ("-O2",)}
 """Likewise for any processor: -O3 unrolls the plain kernels for a minute, and makes them no faster."""
 
+builds = 0
+"""Libraries that this process has built."""
+
 _WITHOUT = "the fast engine is left out, the exact one runs"
 
 
@@ -48,6 +51,7 @@ def library_path() -> Path:
 
 def compile_kernels() -> str | None:
     """Compile unless that is done; None, or a sentence that says what is missing."""
+    global builds
     target = library_path()
     if target.exists():
         return None
@@ -63,6 +67,7 @@ def compile_kernels() -> str | None:
         for old in SOURCES.glob("kernels_*.so"):
             old.unlink(missing_ok=True)
         built.replace(target)
+    builds += 1
     return None
 
 

@@ -151,3 +151,32 @@ def test_memory_is_counted() -> None:
     assert runner.weight_bytes == matrices * 34 // 32 + 9 * 64 * 4
     with pytest.raises(ValueError, match="slots"):
         fast(slots=0)
+
+
+def test_a_run_gives_the_bits_of_one_token_after_the_other() -> None:
+    one, many = fast(), fast()
+    prompts, runs = [prompt(9), prompt(70)], [[5, 6, 7, 8], [9]]
+    for runner in (one, many):
+        for slot, ids in enumerate(prompts):
+            runner.prefill(slot, ids, logits=False)
+    together = many.decode_runs([0, 1], runs)
+    alone = [one.decode([0], [token])[0] for token in runs[0]] + [one.decode([1], runs[1])[0]]
+    assert torch.equal(together, torch.stack(alone))
+    # What was guessed wrong is cut off, and the slot goes on as if it had never been there.
+    assert many.truncate(0, 10) and one.truncate(0, 10)
+    assert torch.equal(many.decode([0], [3]), one.decode([0], [3]))
+
+
+def test_runs_are_checked_before_any_state_is_touched() -> None:
+    runner = fast()
+    runner.prefill(0, prompt(CTX - 2), logits=False)
+    for slots, runs in (
+        ([0], [[3, 3, 3]]),
+        ([0], [[]]),
+        ([0, 0], [[3], [3]]),
+        ([0], [[3, VOCAB]]),
+        ([1], [[3]]),
+    ):
+        with pytest.raises(ValueError):
+            runner.decode_runs(slots, runs)
+    assert runner.length(0) == CTX - 2

@@ -1,0 +1,110 @@
+"""How many guesses are worth the longer step that verifies them.
+
+A step of more rows takes longer; how much longer is learned from the steps themselves. A guess is verified
+when that is likely to make the streams faster. The clock has its say here, which is allowed: whether
+something was guessed changes no token, only when it comes.
+"""
+
+import math
+from collections.abc import Sequence
+
+from mashbox.engine.worker.draft import Drafter, Guess
+
+MOST_ROWS = 32
+"""Rows of a step with guesses among them: the gain of more is small, and a step stays short."""
+
+MOST_GUESSES = MOST_ROWS - 1
+
+_WORTH = 0.03
+"""What guessing must promise of a stream's speed: less lies within what the costs are known to."""
+
+# A step of n rows in units of one of a single row, before any was measured; more than most machines need.
+_EACH_MORE = 0.3
+_LEVEL_LEARN, _SHAPE_LEARN = 0.25, 0.06
+_OUTLIER = 4.0
+
+
+class StepCosts:
+    """Seconds of a step by its number of rows, from the steps that ran.
+
+    The level of all follows every step, since clocks and contexts change; the shape, how much dearer one
+    number of rows is than another, follows slowly.
+    """
+
+    def __init__(self) -> None:
+        self._level = 0.0
+        self._shape: dict[int, float] = {}
+
+    def took(self, rows: int, seconds: float) -> None:
+        """A step of so many rows ran."""
+        if not self._level:
+            self._level = seconds / _prior(rows)
+        ratio = min(max(seconds / self.of(rows), 1 / _OUTLIER), _OUTLIER)
+        if rows in self._shape:
+            self._level *= ratio**_LEVEL_LEARN
+            self._shape[rows] *= ratio**_SHAPE_LEARN
+        else:
+            self._shape[rows] = self._correction(rows) * ratio
+
+    def of(self, rows: int) -> float:
+        """Seconds to expect; 0 before any step ran."""
+        return self._level * _prior(rows) * self._correction(rows)
+
+    def _correction(self, rows: int) -> float:
+        """What was measured by what was expected before, between the nearest known numbers of rows."""
+        shape = self._shape
+        if rows in shape:
+            return shape[rows]
+        if not shape:
+            return 1.0
+        below = max((known for known in shape if known < rows), default=None)
+        above = min((known for known in shape if known > rows), default=None)
+        if below is None or above is None:
+            return shape[below or above or 0]
+        part = (rows - below) / (above - below)
+        return shape[below] * (1 - part) + shape[above] * part
+
+
+def _prior(rows: int) -> float:
+    return 1.0 + _EACH_MORE * (rows - 1)
+
+
+def plan(drafters: Sequence[tuple[Drafter | None, int]], costs: StepCosts) -> list[list[int]]:
+    """Guesses to verify for each row of the next step, each with a drafter and the most it has use for.
+
+    The sum over the streams of the logarithm of their speed is made as large as it gets: what one gains, the
+    others must not pay for with more.
+    """
+    rows = len(drafters)
+    room = MOST_ROWS - rows
+    offers = [drafter.guesses(min(most, room)) if drafter else () for drafter, most in drafters]
+    chosen: list[list[int]] = [[] for _ in drafters]
+    base = costs.of(rows)
+    if not base or not any(offers):
+        return chosen
+    order = _by_gain(offers)[:room]
+    gained, best, count = 0.0, _WORTH * rows, 0
+    for number, (gain, _) in enumerate(order, start=1):
+        gained += gain
+        net = gained - rows * math.log(costs.of(rows + number) / base)
+        if net > best:
+            best, count = net, number
+    for _, row in order[:count]:
+        chosen[row].append(offers[row][len(chosen[row])].token)
+    return chosen
+
+
+def _by_gain(offers: Sequence[Sequence[Guess]]) -> list[tuple[float, int]]:
+    """Each guess as what it adds to the logarithm of its row's tokens in the step, and its row; best first.
+
+    A row's gains fall from guess to guess, so sorting keeps their order.
+    """
+    gains = []
+    for row, guesses in enumerate(offers):
+        tokens, chance = 1.0, 1.0
+        for guess in guesses:
+            chance *= guess.chance
+            gains.append((math.log1p(chance / tokens), row))
+            tokens += chance
+    gains.sort(key=lambda gain: -gain[0])
+    return gains
