@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from mashbox.engine.dialect import Dialect
 from mashbox.engine.engine import Engine
 from mashbox.engine.events import Event, Finished, Text
 from mashbox.engine.local import EngineSettings, LocalEngine, _Answer
 from mashbox.engine.request import Conversation, EncodedPrompt, Request, Sampling
+from mashbox.engine.tokenizer import ModelTokenizer
 from mashbox.engine.wire import Row
 from mashbox.errors import InvalidRequest, PromptTooLong, WorkerFault
 from mashbox.facts import ModelFacts
@@ -284,3 +286,16 @@ def test_a_seed_gives_the_same_text_alone_and_beside_others(shared: Callable[[Bo
         assert text(together[0]) == alone
 
     shared(body)
+
+
+def test_a_stop_string_ends_the_answer_amid_tokens_that_came_together(tmp_path: Path) -> None:
+    """What came behind it in the same step is neither told nor counted."""
+    letters = Letters()
+    tokenizer = ModelTokenizer.load(letters_model(tmp_path).tokenizer)
+    request, prompt = Request(id="a", prompt="x", stop=("c",)), EncodedPrompt(ids=[1])
+    answer = _Answer(Dialect(tokenizer, None).reader(request, prompt), request, prompt, 0.0)
+    events = answer.events([Row(1, letters.encode("abcde"), None, 0, 6, 4)])
+    assert text(events) == "ab"
+    end = finished(events)
+    assert end.reason == "stop" and end.usage.completion_tokens == 3
+    assert (end.timings.drafted, end.timings.accepted) == (6, 4)
