@@ -3,8 +3,8 @@
     python benchmarks/server_cost.py --model smollm2-135m --streams 16 --rate 2000
 
 A worker that speaks the engine's messages hands out the tokens of a real text at a fixed rate, one to every
-stream a step, as a model would. All else is real: pipe, detokenizer, parser, encoder, HTTP. Clients read as fast
-as they can, in this process, whose cost does not count. ``--profile FILE`` writes the server's own profile.
+stream a step, as a model would. All else is real: pipe, detokenizer, parser, encoder, HTTP. Clients read as
+fast as they can, in this process, whose cost does not count. ``--profile FILE`` writes the server's profile.
 """
 
 import argparse
@@ -99,7 +99,9 @@ async def stream(port: int, route: str, body: dict[str, object]) -> int:
     """One streamed answer over a plain socket; the events that came."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     data = json.dumps(body).encode()
-    head = f"POST {route} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    head = (
+        f"POST {route} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    )
     writer.write(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
     whole = await reader.read()
     writer.close()

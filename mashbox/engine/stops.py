@@ -22,6 +22,8 @@ class StopFinder:
         """What may be sent now; nothing more after a match."""
         if self.matched is not None:
             return ""
+        if not self._progress:
+            return text
         whole = self._held + text
         for end, letter in enumerate(text, start=len(self._held) + 1):
             done = [progress.stop for progress in self._progress if progress.step(letter)]

@@ -1,8 +1,8 @@
 """A real worker process over the counting runner: ``python -m tests.engine.counting_worker [fault]``.
 
 ``fault`` is what the process does: ``model`` refuses the weights, ``die`` kills itself at a prompt that
-holds the token 49, ``stillborn`` kills itself while it loads. Tokens below 94 are what it speaks: printable
-ASCII in the vocabulary of ``letters``.
+holds the token 49, ``compile`` compiles a program there, ``stillborn`` kills itself while it loads. Tokens
+below 94 are what it speaks: printable ASCII in the vocabulary of ``letters``.
 """
 
 import os
@@ -28,6 +28,8 @@ class FaultyRunner(CountingRunner):
     def prefill(self, slot: int, ids: Sequence[int], *, logits: bool) -> torch.Tensor | None:
         if FAULT == "die" and DEADLY in ids:
             os.kill(os.getpid(), signal.SIGKILL)
+        if FAULT == "compile" and DEADLY in ids:
+            torch.compile(lambda x: x + 1, backend="eager")(torch.zeros(1))
         return super().prefill(slot, ids, logits=logits)
 
     def decode(self, slots: Sequence[int], ids: Sequence[int]) -> torch.Tensor:

@@ -21,7 +21,7 @@ from mashbox.engine.wire import Row
 from mashbox.errors import InvalidRequest, PromptTooLong, WorkerFault
 from mashbox.facts import ModelFacts
 from mashbox.store import LocalModel
-from tests.engine.counting_worker import SPEAKABLE, VOCABULARY
+from tests.engine.counting_worker import DEADLY, SPEAKABLE, VOCABULARY
 from tests.engine.letters import Letters
 from tests.engine.test_supervisor import command
 from tests.engine.worker.counting import CountingRunner
@@ -286,6 +286,26 @@ def test_a_seed_gives_the_same_text_alone_and_beside_others(shared: Callable[[Bo
         assert text(together[0]) == alone
 
     shared(body)
+
+
+@pytest.mark.slow
+def test_what_is_compiled_after_ready_is_counted_over_all_workers(tmp_path: Path) -> None:
+    async def body(local: LocalEngine) -> None:
+        await collect(local, Request(id="a", prompt="calm", max_tokens=3))
+        assert local.status().compiles_after_ready == 0
+        letter = Letters().decode([DEADLY])
+        for count in (1, 2):
+            await collect(local, Request(id="b", prompt=letter, max_tokens=3))
+            assert local.status().compiles_after_ready == count
+            pid = local.status().worker_pid
+            assert pid
+            os.kill(pid, signal.SIGKILL)
+            while local.status().state == "ok":
+                await asyncio.sleep(0.01)
+            assert local.status().compiles_after_ready == count
+            await local.wait_ready()
+
+    run(tmp_path, body, fault="compile")
 
 
 def test_a_stop_string_ends_the_answer_amid_tokens_that_came_together(tmp_path: Path) -> None:
