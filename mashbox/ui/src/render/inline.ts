@@ -7,25 +7,24 @@ import { safeHref } from "./safe-href";
 import { sanitizeInPlace } from "./sanitize";
 import { t } from "../texts";
 
-/** A document that shows nothing, runs nothing and loads nothing: here an answer's elements are made. */
-let workshop: Document | null = null;
-
 function makeElement(tag: string): HTMLElement {
-  workshop ??= document.implementation.createHTMLDocument("");
-  return workshop.createElement(tag);
+  return document.createElement(tag);
 }
 
-/** Inline content as elements below `holder`, and what it waits for. */
+/** What a piece of inline content asked for and waits for. */
 export interface Inline {
-  holder: HTMLElement;
   /** Labels of link targets that the text asked for, defined or not. */
   labels: ReadonlySet<string>;
   /** Whether formulas are shown as source because KaTeX is not loaded yet. */
   awaitsMaths: boolean;
 }
 
-/** Draws the inline Markdown of one paragraph, heading or cell. */
-export function drawInline(text: string, references: References): Inline {
+/**
+ * Draws the inline Markdown of one paragraph, heading or cell into `holder`, which is empty and not on the page.
+ *
+ * Elements are not moved out of what DOMPurify went through: each of its iterators would have to hear of it.
+ */
+export function drawInline(text: string, references: References, holder: Element): Inline {
   const labels = new Set<string>();
   const recorder = new Proxy(references, {
     get(target, label) {
@@ -34,20 +33,17 @@ export function drawInline(text: string, references: References): Inline {
     },
   });
   const tokens = markdown.parseInline(text, { references: recorder })[0]?.children ?? [];
-  const holder = makeElement("div");
-  const awaitsMaths = new InlineBuilder(holder).build(tokens);
+  const builder = new InlineBuilder(holder);
+  builder.build(tokens);
   if (holder.firstElementChild) sanitizeInPlace(holder);
-  return { holder, labels, awaitsMaths };
+  builder.dress();
+  return { labels, awaitsMaths: builder.awaitsMaths };
 }
 
-/** A formula's element: MathML, or its source until KaTeX is loaded and where KaTeX refuses it. */
-export function drawFormula(tex: string, display: boolean): HTMLElement {
-  const holder = makeElement("span");
+/** Puts a formula into `holder`: MathML, or its source until KaTeX is loaded and where KaTeX refuses it. */
+export function drawFormula(tex: string, display: boolean, holder: Element): void {
   holder.className = display ? "md-maths-display" : "md-maths";
-  const maths = drawMaths(tex, display);
-  if (maths) holder.append(maths);
-  else holder.append(codeElement(tex));
-  return holder;
+  holder.append(drawMaths(tex, display) ?? codeElement(tex));
 }
 
 function codeElement(text: string): HTMLElement {
@@ -60,19 +56,24 @@ const marks: ReadonlySet<string> = new Set(["strong", "em", "s", "sub", "sup", "
 
 /** Turns a flat list of tokens into elements. Only what is named here is ever made. */
 class InlineBuilder {
-  private readonly path: HTMLElement[] = [];
+  private readonly path: Element[] = [];
   /** Opened beyond the depth limit: their closing tokens are skipped too. */
   private skipped = 0;
-  private awaitsMaths = false;
+  private readonly afterwards: (() => void)[] = [];
+  awaitsMaths = false;
 
-  constructor(private readonly holder: HTMLElement) {}
+  constructor(private readonly holder: Element) {}
 
-  build(tokens: readonly Token[]): boolean {
+  build(tokens: readonly Token[]): void {
     for (const token of tokens) this.add(token);
-    return this.awaitsMaths;
   }
 
-  private get current(): HTMLElement {
+  /** Adds what is ours or has been sanitised itself, once the rest is: names for the style sheets, formulas. */
+  dress(): void {
+    for (const step of this.afterwards) step();
+  }
+
+  private get current(): Element {
     return this.path.at(-1) ?? this.holder;
   }
 
@@ -108,14 +109,17 @@ class InlineBuilder {
     const isInLink = this.path.some((element) => element.tagName === "A");
     const element = isInLink ? makeElement("span") : linkTo(token.attrGet("src"));
     const alt = markdown.renderer.renderInlineAsText(token.children ?? [], markdown.options, undefined);
-    element.className = "md-image";
     element.textContent = t.image(alt);
     this.current.append(element);
+    this.afterwards.push(() => (element.className = "md-image"));
   }
 
   private addFormula(token: Token): void {
     if (!mathsAreLoaded()) this.awaitsMaths = true;
-    this.current.append(drawFormula(token.content, token.markup === "$$" || token.markup === "\\["));
+    const place = makeElement("span");
+    this.current.append(place);
+    const isDisplay = token.markup === "$$" || token.markup === "\\[";
+    this.afterwards.push(() => drawFormula(token.content, isDisplay, place));
   }
 }
 

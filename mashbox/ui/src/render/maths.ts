@@ -1,4 +1,5 @@
 import { limits } from "./limits";
+import { writeVariants } from "./math-letters";
 import { sanitizeHtml } from "./sanitize";
 
 type Katex = typeof import("katex").default;
@@ -54,7 +55,10 @@ function draw(library: Katex, tex: string, display: boolean): DocumentFragment |
       maxSize: 20,
       maxExpand: mostExpansions(tex),
     });
-    return sanitizeHtml(html);
+    // Taken over into this document once, so that each copy need not be.
+    const maths = document.adoptNode(sanitizeHtml(html));
+    writeVariants(maths);
+    return maths;
   } catch {
     // A wrong formula, or one nested deeper than the stack: its source is shown.
     return null;

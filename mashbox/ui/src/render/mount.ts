@@ -119,10 +119,10 @@ function scrollBox(table: Element): Element {
 function mountLeaf(node: Leaf, context: Context): MountedLeaf {
   const content = contentOf(node);
   const element = content?.element ?? document.createElement(elementTag(node));
-  if (!content && node.className !== "") element.className = node.className;
   const mounted: MountedLeaf = { node, element, content, labels: new Set(), awaitsMaths: false };
   if (content) context.drawnLeaves++;
   else fill(mounted, context);
+  if (!content && node.className !== "") element.className = node.className;
   if (content instanceof CodeBlock) context.onCode(content);
   return mounted;
 }
@@ -148,15 +148,15 @@ function fill(mounted: MountedLeaf, context: Context): void {
   if (node.shape === "rule") return;
   if (node.shape === "formula") {
     mounted.awaitsMaths = !mathsAreLoaded();
-    element.className = "md-formula";
-    element.replaceChildren(drawFormula(node.text, true));
+    element.replaceChildren();
+    drawFormula(node.text, true, element);
     return;
   }
-  const { holder, labels, awaitsMaths } = drawInline(node.text, context.references);
-  mounted.labels = labels;
-  mounted.awaitsMaths = awaitsMaths;
+  const isFirst = !element.hasChildNodes();
+  const holder = isFirst ? element : document.createElement("div");
+  Object.assign(mounted, drawInline(node.text, context.references, holder));
   if (node.task !== null) holder.prepend(taskBox(node.task));
-  morph(element, holder);
+  if (!isFirst) morph(element, holder);
 }
 
 function taskBox(isDone: boolean): Element {

@@ -1,9 +1,15 @@
 import createPurifier, { type Config, type DOMPurify } from "dompurify";
 
-/** Attributes that may stay on elements of an answer. No `style`, `id`, `name`, `src`: none can load or restyle. */
-const attributes = ["href", "target", "rel", "title", "class", "role", "aria-label", "dir"];
+/**
+ * Attributes that may stay on elements of an answer. No `style`, `class`, `id`, `name`, `src`: none
+ * can load, restyle, or pass for an element of the page.
+ */
+const attributes = ["href", "target", "rel", "title"];
 
-const tags = ["a", "br", "code", "del", "em", "kbd", "s", "span", "strong", "sub", "sup", "div", "p"];
+/** What the inline content of a block stands in. */
+const holders = ["div", "p", "h3", "h4", "h5", "h6", "td", "th"];
+
+const tags = ["a", "br", "code", "em", "kbd", "s", "span", "strong", "sub", "sup", ...holders];
 
 /** What KaTeX writes with output "mathml", less what can load (mglyph), link or style. */
 const mathTags = [
@@ -22,6 +28,8 @@ const config: Config = {
   ALLOWED_TAGS: ["#text", ...tags, ...mathTags],
   ALLOWED_ATTR: [...attributes, ...mathAttributes],
   ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
+  // All but href: what is not listed here must look like an address.
+  ADD_URI_SAFE_ATTR: [...attributes.filter((name) => name !== "href"), ...mathAttributes],
   ALLOW_ARIA_ATTR: false,
   ALLOW_DATA_ATTR: false,
   ALLOW_SELF_CLOSE_IN_ATTR: false,
@@ -38,17 +46,13 @@ function purifier(how: Config): () => DOMPurify {
 function createWith(settings: Config): DOMPurify {
   const purify = createPurifier(window);
   purify.setConfig(settings);
-  purify.addHook("uponSanitizeAttribute", (_element, data) => {
-    // Only names of ours reach the style sheets.
-    if (data.attrName === "class" && !/^md-[a-z-]+$/.test(data.attrValue)) data.keepAttr = false;
-  });
   return purify;
 }
 
 const inPlace = purifier({ IN_PLACE: true });
 const toFragment = purifier({ RETURN_DOM_FRAGMENT: true });
 
-/** Removes whatever is not allowed from below `element`, which is not yet part of the page. */
+/** Removes whatever is not allowed from `element`, which is not yet part of the page. */
 export function sanitizeInPlace(element: Element): void {
   inPlace().sanitize(element);
 }

@@ -1,0 +1,61 @@
+import { render } from "preact";
+import { Answer } from "../src/render/answer";
+import { kinds } from "./kinds";
+import "../src/style/main.css";
+
+/** Milliseconds, longest first. */
+interface Frames {
+  longest: number[];
+  longTasks: number[];
+  frames: number;
+  elements: number;
+}
+
+const app = document.getElementById("app")!;
+
+/** Streams `length` characters of a kind of answer, four a token, and measures the time between frames. */
+async function stream(kind: string, length: number, tokensPerSecond: number): Promise<Frames> {
+  const text = textOf(kind, length);
+  return measured(async () => {
+    const start = performance.now();
+    for (let shown = 0; shown < text.length; ) {
+      await new Promise((resolve) => setTimeout(resolve, 1000 / tokensPerSecond));
+      shown = Math.min(text.length, Math.ceil(((performance.now() - start) / 1000) * tokensPerSecond) * 4);
+      render(<Answer text={text.slice(0, shown)} streaming={shown < text.length} />, app);
+    }
+  });
+}
+
+/** Shows a whole answer, as when a kept conversation is opened. */
+function open(kind: string, length: number): Promise<Frames> {
+  const text = textOf(kind, length);
+  return measured(async () => render(<Answer text={text} streaming={false} />, app));
+}
+
+function textOf(kind: string, length: number): string {
+  const [start, piece] = kinds[kind]!;
+  return (start + piece.repeat(Math.ceil(length / piece.length))).slice(0, length);
+}
+
+async function measured(work: () => Promise<void>): Promise<Frames> {
+  render(null, app);
+  const frames: number[] = [];
+  const longTasks: number[] = [];
+  const observer = new PerformanceObserver((list) => longTasks.push(...list.getEntries().map((entry) => entry.duration)));
+  observer.observe({ type: "longtask" });
+  let last = performance.now();
+  let handle = requestAnimationFrame(function next(now) {
+    frames.push(now - last);
+    last = now;
+    handle = requestAnimationFrame(next);
+  });
+  await work();
+  // What comes behind the last text: colours, maths, the rest of a long answer.
+  await new Promise((resolve) => setTimeout(resolve, 2000));
+  cancelAnimationFrame(handle);
+  observer.disconnect();
+  const longest = (times: number[]) => times.sort((a, b) => b - a).slice(0, 5).map(Math.round);
+  return { longest: longest(frames), longTasks: longest(longTasks), frames: frames.length, elements: app.querySelectorAll("*").length };
+}
+
+Object.assign(window, { bench: { kinds: Object.keys(kinds), stream, open } });
