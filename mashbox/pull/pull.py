@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import functools
 import os
 import shutil
 from collections.abc import Sequence
@@ -12,13 +13,16 @@ from filelock import Timeout
 from mashbox import store
 from mashbox.catalog import HubSource, LocalSource, Source, UrlSource, WheelSource
 from mashbox.errors import BadWeights, NoNetwork, NoSpace, NotFound, UnknownModel
-from mashbox.pull import cached, hub, local, safetensors, transfer, url, wheel
+from mashbox.pull import cached, hub, local, parallel, safetensors, transfer, url, wheel
 from mashbox.pull.plan import Plan, Wanted
 from mashbox.pull.progress import Progress, Silent
 from mashbox.pull.verify import Digest, check_space
 from mashbox.store import LocalModel, Name
 
 _SILENT = Silent()
+
+LARGE = 16 << 20
+"""Files of at least so many bytes are fetched several at once."""
 
 
 def ensure(name: str, progress: Progress = _SILENT, *, repair: bool = False) -> LocalModel:
@@ -118,13 +122,23 @@ def _download(plan: Plan, folder: Path, progress: Progress, explain: transfer.Ex
     """Fetch the plan's files that are not here yet; the SHA-256 of each, in the plan's order."""
     _announce(plan, progress)
     check_space(folder, sum(_missing_bytes(file, folder) for file in plan.files))
+
+    def take(file: Wanted, told: Progress) -> str:
+        return (
+            _kept_file(file, folder, told)
+            or cached.take(file, folder, told)
+            or transfer.fetch(http, file, folder, told, explain)
+        )
+
+    # The small ones first and one by one: what is wrong with a repository shows before gigabytes are fetched.
+    large = [file for file in plan.files if (file.promise.bytes or 0) >= LARGE]
     with transfer.client() as http:
-        return [
-            _kept_file(file, folder, progress)
-            or cached.take(file, folder, progress)
-            or transfer.fetch(http, file, folder, progress, explain)
-            for file in plan.files
-        ]
+        digests = {file.path: take(file, progress) for file in plan.files if file not in large}
+        if large:
+            jobs = [functools.partial(take, file) for file in large]
+            done = parallel.run(jobs, progress)
+            digests |= {file.path: digest for file, digest in zip(large, done, strict=True)}
+    return [digests[file.path] for file in plan.files]
 
 
 def _missing_bytes(file: Wanted, folder: Path) -> int:

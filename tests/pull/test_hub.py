@@ -23,7 +23,7 @@ from mashbox.errors import (
     UnsupportedModel,
     WrongHash,
 )
-from mashbox.pull import ensure, transfer
+from mashbox.pull import ensure, pull, transfer
 from tests.pull.conftest import Recorder
 from tests.pull.hub_server import COMMIT, FAULTS, Hub
 from tests.pull.models import TEMPLATE, tiny_gguf, tiny_safetensors, tiny_split
@@ -147,6 +147,24 @@ def test_small_files_are_held_to_their_hash_too(hub: Hub, fault: str, file: str)
     with pytest.raises(WrongHash, match=file):
         ensure("org/tiny")
     assert ensure("org/tiny").weights.joinpath(file).read_bytes() == files[file]
+
+
+def test_large_files_are_fetched_several_at_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    monkeypatch.setattr(pull, "LARGE", 1)
+    files = hub.repos["org/tiny"] = tiny_safetensors(3)
+    together, fetch = threading.Barrier(3), transfer.fetch
+
+    def fetch_together(http: Any, wanted: Any, *others: Any) -> str:
+        if wanted.path.startswith("model-0"):
+            together.wait(10)
+        return fetch(http, wanted, *others)
+
+    monkeypatch.setattr(transfer, "fetch", fetch_together)
+    model = ensure("org/tiny")
+    assert {file.path.name: file.path.read_bytes() for file in model.files} == {
+        name: content for name, content in files.items() if model.weights.joinpath(name).exists()
+    }
 
 
 def _order(files: dict[str, bytes]) -> list[str]:
