@@ -59,17 +59,9 @@ fast: dev ## the tests for the loop while you work
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m 'not slow and not real' -q
 
 bench: install ## figures against llama.cpp; PEER names the folder of its binaries
-	$(BIN)/python benchmarks/engine.py --model $(MODEL) $(if $(PEER),--peer $(PEER))
-
-# Not anew for every change of the sources, as `dev` would be.
-with-node:
-	@test -e $(VENV)/.dev || $(MAKE) dev
-
-ui: with-node ## build the chat page anew
-	$(BIN)/python -m mashbox.ui.build
-
-ui-dev: with-node ## the chat page live, as its sources change; MASHBOX_URL names the server behind it
-	$(BIN)/python -m mashbox.ui.build dev
+	$(BIN)/python benchmarks/serving.py --model $(MODEL) $(if $(PEER),--peer $(PEER))
+	$(BIN)/python benchmarks/engine.py --engine fast --model $(MODEL) $(if $(PEER),--peer $(PEER))
+	$(BIN)/python benchmarks/accuracy.py --model $(MODEL) $(if $(PEER),--peer $(PEER))
 
 clean: ## remove what was built and installed here
 	rm -rf $(VENV) build dist mashbox/ui/dist mashbox/ui/node_modules mashbox/ui/dist mashbox/ui/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis .test-models .test-agents

@@ -1,13 +1,15 @@
-"""What the scripts that measure servers share: both servers' commands, and starting and ending one."""
+"""What the scripts that measure servers share: both servers' commands, starting and ending one, tables."""
 
 import os
+import platform
 import socket
+import statistics
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,6 +36,35 @@ def peer_command(folder: Path, weights: str, port: int, ctx: int, slots: int) ->
     """llama-server on the same shape; its ``-c`` is the sum over all slots."""
     shape = ["-c", str(ctx * slots), "-np", str(slots), "--port", str(port)]
     return [str(folder / "llama-server"), "-m", weights, *shape]
+
+
+def machine() -> str:
+    """Processor, cores that we may use, and the instructions that the kernels choose by."""
+    name, flags = platform.processor() or platform.machine(), set[str]()
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        fields = dict(line.split(":", 1) for line in info.read_text().splitlines() if ":" in line)
+        known = {key.strip(): value.strip() for key, value in fields.items()}
+        name, flags = known.get("model name", name), set(known.get("flags", "").split())
+    wide = [flag for flag in ("avx2", "avx512f", "avx512_vnni") if flag in flags]
+    return f"{name}, {len(os.sched_getaffinity(0))} cores ({', '.join(wide) or 'no AVX2'})"
+
+
+def ratio_row(
+    figure: str, ours: Sequence[float], peer: Sequence[float], *, unit: str, lower: bool = False
+) -> str:
+    """A table's row: medians, and how many times better ours was pair by pair (``lower``: less is better)."""
+    pairs = [b / a if lower else a / b for a, b in zip(ours, peer, strict=False)]
+    cells = [figure, f"{shown(statistics.median(ours))} {unit}"]
+    if not pairs:
+        return f"| {' | '.join(cells)} | | | |"
+    cells += [f"{shown(statistics.median(peer))} {unit}", f"{statistics.median(pairs):.2f}"]
+    return f"| {' | '.join(cells)} | {min(pairs):.2f} to {max(pairs):.2f} |"
+
+
+def shown(value: float) -> str:
+    """Three digits that count."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def is_ready(url: str) -> bool:

@@ -20,9 +20,10 @@ CTX, SLOTS = 2048, 4
 
 
 def ask(url: str) -> None:
-    body = {"messages": [{"role": "user", "content": "Name three planets."}], "max_tokens": 16}
+    # A plain prompt, since some models have no chat template.
+    body = {"prompt": "Three planets are", "max_tokens": 16}
     request = urllib.request.Request(
-        f"{url}/v1/chat/completions",
+        f"{url}/v1/completions",
         data=json.dumps(body).encode(),
         headers={"Content-Type": "application/json"},
     )

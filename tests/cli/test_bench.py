@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 
 from mashbox.cli import spawn
 from mashbox.cli.main import app
+from mashbox.cli.measure import report
 from mashbox.cli.measure.report import Report
 from tests.cli.pacing import PacedServer, paced
 
@@ -314,6 +316,15 @@ def test_without_url_a_server_is_started_with_the_options_and_ended(
     assert report.servers[0].own
     with pytest.raises(ProcessLookupError):
         os.kill(started["pid"], 0)
+
+
+def test_every_field_of_the_json_is_described() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "bench.md").read_text(encoding="utf-8")
+    shape = text[text.index("## `--json`") :]
+    rows: list[Any] = [report.Report, report.Server, report.Decode, report.Prefill, report.Cache]
+    for struct in (*rows, report.Session, report.Ratio, report.Spread):
+        for field in struct.__struct_fields__:
+            assert re.search(rf"[`\"]{field}(\[\])?[`\"]", shape), f"{struct.__name__}.{field}"
 
 
 @pytest.mark.real
