@@ -9,7 +9,7 @@ from litestar.datastructures import State
 from litestar.exceptions import HTTPException
 
 from mashbox.engine.engine import Engine
-from mashbox.server import page, status
+from mashbox.server import page, page_state, status
 from mashbox.server.boundary import Boundary, Routes, too_large
 from mashbox.server.describe import openapi
 from mashbox.server.failure import failure_of, family_of
@@ -48,6 +48,7 @@ def create_app(engine: Engine, settings: ServerSettings, keys: Keys | None = Non
         route_handlers=[
             page.root,
             page.asset,
+            page_state.state_of_page,
             status.health,
             status.list_models,
             status.get_model,

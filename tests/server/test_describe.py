@@ -57,6 +57,8 @@ ADDED = [
     r"/paths/~1/get/responses/200/content/text~1html/.*",
     r"/paths/~1/get/responses/304",
     r"/paths/~1assets~1\{name\}/.*",
+    r"/paths/~1v1~1page/.*",
+    r"/components/schemas/PageState/.*",
     *(
         re.escape(PROPERTIES.format(schema, field)) + "(/.*)?"
         for schema, fields in ADDED_FIELDS.items()

@@ -18,6 +18,15 @@ export interface Model {
   slots?: number;
 }
 
+/** What `/v1/page` tells of the model; samplings are by the fields of a request. */
+export interface PageState {
+  title: string | null;
+  thinking: "none" | "default-on" | "default-off" | "always" | null;
+  plain_sampling: Record<string, number>;
+  thinking_sampling: Record<string, number>;
+  loading: { stage: string; share: number } | null;
+}
+
 /** `restarting` is loading of a server that was ready before. */
 export type Phase = "unknown" | "ready" | "loading" | "restarting" | "offline";
 
@@ -26,6 +35,7 @@ export const phase = signal<Phase>("unknown");
 export const since = signal(Date.now());
 export const health = signal<Health | null>(null);
 export const model = signal<Model | null>(null);
+export const page = signal<PageState | null>(null);
 /** A key is asked for, and there is none or a wrong one. */
 export const locked = signal(false);
 /** Whether the reader is asked for it; they may leave that for later. */
@@ -95,7 +105,9 @@ async function ask(): Promise<void> {
     const before = phase.peek();
     const again = report.worker_restarts > 0 || before === "ready" || before === "restarting";
     enter(report.status === "ok" ? "ready" : again ? "restarting" : "loading");
-    if (!model.peek() && !locked.peek()) await lookAtModel();
+    if (locked.peek()) return;
+    if (!model.peek()) await lookAtModel();
+    else if (report.status !== "ok" || page.peek()?.loading) await lookAtPage();
   } catch {
     enter("offline");
   }
@@ -113,12 +125,22 @@ function enter(next: Phase): void {
 export async function lookAtModel(): Promise<void> {
   try {
     const response = await request("/v1/models");
-    const page = (await response.json()) as { data?: Model[] };
-    model.value = page.data?.[0] ?? null;
+    const list = (await response.json()) as { data?: Model[] };
+    model.value = list.data?.[0] ?? null;
     locked.value = false;
     keyAsked.value = false;
+    await lookAtPage();
   } catch (error) {
     if (error instanceof ApiError && error.trouble === "key") askKey();
+  }
+}
+
+async function lookAtPage(): Promise<void> {
+  try {
+    page.value = (await (await request("/v1/page")).json()) as PageState;
+  } catch {
+    // All of it is worth having, none of it is needed.
+    page.value = null;
   }
 }
 
@@ -127,6 +149,15 @@ export function askKey(): void {
   locked.value = true;
   keyAsked.value = true;
 }
+
+/** Sampling that the model's makers recommend; empty when it is not known. */
+export function recommendedFor({ thinking }: { thinking: boolean }): Record<string, number> {
+  const known = page.value;
+  return (thinking ? known?.thinking_sampling : known?.plain_sampling) ?? {};
+}
+
+/** Whether the model can be told to think or not; true when that is not known. */
+export const hasThinkingSwitch = computed(() => !["none", "always"].includes(page.value?.thinking ?? ""));
 
 /** Whether the server takes this key. Raises ApiError when that can't be told. */
 export async function takesKey(candidate: string): Promise<boolean> {

@@ -1,4 +1,4 @@
-import { phase } from "../api/server";
+import { phase, recommendedFor } from "../api/server";
 import { chatBody } from "../chat/prompt";
 import { titleOf } from "../chat/title";
 import { choose, pathOf, pathTo } from "../chat/tree";
@@ -64,7 +64,7 @@ function answerTo(id: string, parent: string): void {
   const tree = store.trees.peek().get(id);
   if (!conversation || !tree) return;
   store.runs.peek().get(id)?.stop();
-  const body = chatBody(pathTo(tree, parent), conversation.settings, id);
+  const body = chatBody(pathTo(tree, parent), conversation.settings, id, recommendedFor(conversation.settings));
   // Later than its parent, even in the same millisecond: the order of versions is that of time.
   const created = Math.max(Date.now(), (tree.get(parent)?.created ?? 0) + 1);
   const answer: Message = { id: newId(), conversation: id, parent, role: "assistant", text: "", created };

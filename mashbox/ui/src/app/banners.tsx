@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { phase, since } from "../api/server";
+import { page, phase, since } from "../api/server";
 import { t } from "../texts";
 import { kept, run } from "./store";
 
@@ -39,11 +39,18 @@ function Banner({ kind, children }: { kind: Kind; children: ComponentChildren })
 
 function Loading({ text, waits }: { text: (seconds: number) => string; waits: boolean }) {
   const now = useClock();
+  const loading = page.value?.loading;
+  const known = loading?.stage ? loading : null;
+  const words = known ? t.loadingStage(known.stage, known.share) : text(Math.floor((now - since.value) / 1000));
   return (
     <Banner kind="loading">
-      <strong aria-hidden="true">{text(Math.max(1, Math.floor((now - since.value) / 1000)))}</strong>
+      <strong aria-hidden="true">{words}</strong>
       <span class="visually-hidden">{t.loading}</span> {waits && t.loadingWait}
-      <progress class="banner-progress" aria-label={t.loading} />
+      {known ? (
+        <progress class="banner-progress" aria-label={t.loading} value={known.share} max={1} />
+      ) : (
+        <progress class="banner-progress" aria-label={t.loading} />
+      )}
     </Banner>
   );
 }

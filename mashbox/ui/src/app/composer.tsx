@@ -1,6 +1,6 @@
 import { signal, useSignalEffect } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { model } from "../api/server";
+import { hasThinkingSwitch, model } from "../api/server";
 import { t } from "../texts";
 import { saveSettings, send, stop } from "./actions";
 import { attach, attached, detach } from "./attachments";
@@ -139,6 +139,7 @@ function AttachButton() {
 
 function ThinkingSwitch() {
   const { settings } = current.value;
+  if (!hasThinkingSwitch.value) return null;
   return (
     <button
       type="button"

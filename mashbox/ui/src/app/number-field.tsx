@@ -5,6 +5,8 @@ type Props = {
   name: string;
   hint: string;
   value: number | null;
+  /** What counts when it is left out, if that is known. */
+  unset?: number | undefined;
   least: number;
   most: number;
   step: number;
@@ -12,7 +14,7 @@ type Props = {
 };
 
 /** A number that may be left out. One out of bounds is said to be so, and not taken. */
-export function NumberField({ name, hint, value, least, most, step, set }: Props) {
+export function NumberField({ name, hint, value, unset, least, most, step, set }: Props) {
   const [text, setText] = useState(value === null ? "" : String(value));
   const id = useId();
   const read = numberIn(text, least, most, step === 1);
@@ -34,7 +36,7 @@ export function NumberField({ name, hint, value, least, most, step, set }: Props
         id={id}
         inputMode="decimal"
         autocomplete="off"
-        placeholder={t.byDefault}
+        placeholder={unset === undefined ? t.byDefault : String(unset)}
         value={text}
         aria-invalid={read === undefined}
         aria-describedby={`${id}-hint`}

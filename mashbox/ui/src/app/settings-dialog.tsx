@@ -1,5 +1,5 @@
 import { forgetKey, hasKey } from "../api/key";
-import { model } from "../api/server";
+import { hasThinkingSwitch, model, recommendedFor } from "../api/server";
 import type { Settings } from "../chat/types";
 import { t } from "../texts";
 import { saveSettings } from "./actions";
@@ -24,6 +24,7 @@ export function SettingsDialog() {
 function ConversationSettings() {
   const { id, settings } = current.value;
   const set = (change: Partial<Settings>) => saveSettings({ ...current.peek().settings, ...change });
+  const { temperature, top_p } = recommendedFor(settings);
   return (
     <section key={id}>
       <h3>{t.thisConversation}</h3>
@@ -41,6 +42,7 @@ function ConversationSettings() {
         name={t.temperature}
         hint={t.temperatureHint}
         value={settings.temperature}
+        unset={temperature}
         least={0}
         most={4}
         step={0.1}
@@ -50,6 +52,7 @@ function ConversationSettings() {
         name={t.topP}
         hint={t.topPHint}
         value={settings.topP}
+        unset={top_p}
         least={0.01}
         most={1}
         step={0.01}
@@ -64,17 +67,19 @@ function ConversationSettings() {
         step={1}
         set={(maxTokens) => set({ maxTokens })}
       />
-      <label class="check">
-        <input
-          type="checkbox"
-          checked={settings.thinking}
-          onChange={(event) => set({ thinking: event.currentTarget.checked })}
-        />
-        <span>
-          {t.thinkingSwitch}
-          <small>{t.thinkingHint}</small>
-        </span>
-      </label>
+      {hasThinkingSwitch.value && (
+        <label class="check">
+          <input
+            type="checkbox"
+            checked={settings.thinking}
+            onChange={(event) => set({ thinking: event.currentTarget.checked })}
+          />
+          <span>
+            {t.thinkingSwitch}
+            <small>{t.thinkingHint}</small>
+          </span>
+        </label>
+      )}
     </section>
   );
 }

@@ -1,9 +1,21 @@
 import type { ApiMessage, ChatBody } from "../api/chat";
 import type { Message, Settings, TextFile } from "./types";
 
-/** The request for an answer to the last message of `path`. */
-export function chatBody(path: readonly Message[], settings: Settings, conversation: string): ChatBody {
-  const body: ChatBody = { messages: apiMessages(path, settings.system), prompt_cache_key: conversation };
+/** Values of a request's sampling fields. */
+export type Sampling = Readonly<Record<string, number>>;
+
+/**
+ * The request for an answer to the last message of `path`. What the settings leave open is as the model's makers
+ * recommend, and the server's own where they say nothing.
+ */
+export function chatBody(
+  path: readonly Message[],
+  settings: Settings,
+  conversation: string,
+  recommended: Sampling = {},
+): ChatBody {
+  const messages = apiMessages(path, settings.system);
+  const body: ChatBody = { ...recommended, messages, prompt_cache_key: conversation };
   if (settings.temperature !== null) body.temperature = settings.temperature;
   if (settings.topP !== null) body.top_p = settings.topP;
   if (settings.maxTokens !== null) body.max_tokens = settings.maxTokens;

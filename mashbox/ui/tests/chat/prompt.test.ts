@@ -22,6 +22,14 @@ describe("chatBody", () => {
   });
 });
 
+describe("what the model's makers recommend", () => {
+  it("holds where the settings leave a field open", () => {
+    const recommended = { temperature: 0.7, top_p: 0.8, top_k: 20 };
+    const body = chatBody([message("a", null, 1)], { ...PLAIN, temperature: 0 }, "c", recommended);
+    expect(body).toMatchObject({ temperature: 0, top_p: 0.8, top_k: 20 });
+  });
+});
+
 describe("apiMessages", () => {
   it("leaves out answers without a word and gives thoughts back", () => {
     const path = [
