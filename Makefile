@@ -64,4 +64,4 @@ bench: install ## figures against llama.cpp; PEER names the folder of its binari
 	$(BIN)/python benchmarks/accuracy.py --model $(MODEL) $(if $(PEER),--peer $(PEER))
 
 clean: ## remove what was built and installed here
-	rm -rf $(VENV) build dist mashbox/ui/dist mashbox/ui/node_modules mashbox/ui/dist mashbox/ui/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis .test-models .test-agents
+	rm -rf $(VENV) build dist mashbox/ui/dist mashbox/ui/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis .test-models .test-agents
