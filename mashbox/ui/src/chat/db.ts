@@ -48,7 +48,12 @@ export class Database {
   }
 
   async putConversation(conversation: Conversation): Promise<void> {
-    await this.db?.put("conversations", conversation);
+    const change = this.db?.transaction("conversations", "readwrite");
+    if (!change) return;
+    void change.store.put(conversation);
+    // Not when the put has told of its success: a page that is being closed does not live to hear it.
+    change.commit();
+    await change.done;
   }
 
   async putMessage(message: Message): Promise<void> {
