@@ -9,7 +9,6 @@ from mashbox.engine.events import Thinking, ToolCall
 from tests.server.live import Live
 from tests.server.scripted import ScriptedEngine
 from tests.ui.browser import Chat
-from tests.ui.conftest import Open
 
 pytestmark = pytest.mark.slow
 
@@ -151,7 +150,8 @@ def test_the_policy_stands_against_what_would_get_through(server: Live, browser:
             """async (evil) => {
               const blocked = new Set();
               addEventListener("securitypolicyviolation", (event) => blocked.add(event.effectiveDirective));
-              const put = (name, set) => document.body.append(Object.assign(document.createElement(name), set));
+              const make = (name, set) => Object.assign(document.createElement(name), set);
+              const put = (name, set) => document.body.append(make(name, set));
               put("script", { textContent: "window.hacked = 'inline'" });
               put("script", { src: evil + "/x.js" });
               put("img", { src: evil + "/x.png" });
