@@ -53,6 +53,7 @@ format: dev ## put the formatting right
 	$(BIN)/ruff check --fix .
 
 test: check ## everything: checks, then all tests
+	@packaging/chromium.sh
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 fast: dev ## the tests for the loop while you work

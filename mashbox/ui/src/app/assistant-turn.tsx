@@ -22,6 +22,7 @@ export function AssistantTurn({ message: kept, run, last }: Props) {
   const { text, thinking, calls, figures } = message;
   return (
     <article class="turn assistant" aria-label={t.assistant} data-last={last} id={`message-${kept.id}`} tabIndex={-1}>
+      <h2 class="visually-hidden">{t.assistant}</h2>
       {streaming && !text && !thinking && !calls && <Pending stage={stage} />}
       {thinking && <Thinking text={thinking} seconds={thoughtFor(message, streaming)} />}
       {text && (

@@ -29,6 +29,7 @@ export function UserTurn({ message }: { message: Message }) {
   };
   return (
     <article class="turn user" aria-label={t.you} id={`message-${message.id}`} tabIndex={-1}>
+      <h2 class="visually-hidden">{t.you}</h2>
       {message.files && (
         <div class="files">
           {message.files.map((file, place) => (
