@@ -1,12 +1,13 @@
-"""What ``mashbox run`` was told: flag before environment before config file before default.
+"""What ``run`` and ``chat`` were told: flag before environment before config file before default.
 
 Every setting ``name`` has the flag ``--name``, the variable ``MASHBOX_NAME`` and the key ``name`` in the
-table ``[run]`` of ``config.toml`` in :func:`mashbox.paths.config_dir`. A bad value is a UsageError that
-names where it stands and what is allowed there. An empty variable counts as unset.
+command's table, ``[run]`` or ``[chat]``, of ``config.toml`` in :func:`mashbox.paths.config_dir`. A bad value
+is a UsageError that names where it stands and what is allowed there. An empty variable counts as unset.
 """
 
 import dataclasses
 import difflib
+import math
 import os
 import re
 import tomllib
@@ -16,8 +17,6 @@ from typing import Any, Literal, cast
 
 from mashbox.errors import UsageError
 from mashbox.paths import config_dir
-
-TABLE = "run"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,6 +48,17 @@ class Settings:
     log_json: bool = False
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChatSettings:
+    """The settings of one terminal chat. None means: left to the server."""
+
+    url: str | None = None
+    system: str = ""
+    temperature: float | None = None
+    max_tokens: int | None = None
+    think: bool | None = None
+
+
 @dataclasses.dataclass(frozen=True)
 class Rule:
     """How a setting is read from text or a TOML value, and how it is told to people.
@@ -76,6 +86,15 @@ def _whole(low: int, high: int, *, auto: bool = False) -> Callable[[Any], int | 
         return number
 
     return read
+
+
+def _decimal(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, float | int | str):
+        raise ValueError(value)
+    number = float(value)
+    if not 0 <= number < math.inf:
+        raise ValueError(value)
+    return number
 
 
 def _text(pattern: str) -> Callable[[Any], str]:
@@ -221,6 +240,23 @@ RULES: Mapping[str, Rule] = {
 }
 
 
+CHAT_RULES: Mapping[str, Rule] = {
+    "url": Rule(
+        _text(r".*\S.*"),
+        "an address like http://127.0.0.1:8000",
+        "URL",
+        "An OpenAI-compatible server; without it, one is found or started.",
+    ),
+    "system": Rule(_text(r"(?s).*"), "a text", "TEXT", "System prompt."),
+    "temperature": Rule(_decimal, "a number from 0", "T", "0 always takes the likeliest token."),
+    "max_tokens": Rule(_whole(1, 16_777_216), _number(1, 16_777_216), "N", "Longest answer, in tokens."),
+    "think": Rule(_switch, "true or false", "", "Let the model think before it answers."),
+}
+
+TABLES: Mapping[str, Mapping[str, Rule]] = {"run": RULES, "chat": CHAT_RULES}
+"""The tables of the config file."""
+
+
 def flag(name: str) -> str:
     """The command line's spelling: ``max_body_mib`` is ``--max-body-mib``."""
     return "MODEL" if name == "model" else "--" + name.replace("_", "-")
@@ -238,26 +274,34 @@ def config_file() -> Path:
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Settings:
     """Settings from ``flags`` (None: not given), the environment (default: the process's) and the file."""
+    return Settings(**cast(Any, _values("run", flags, environment)))
+
+
+def load_chat(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> ChatSettings:
+    """As :func:`load`, for the terminal chat."""
+    return ChatSettings(**cast(Any, _values("chat", flags, environment)))
+
+
+def _values(table: str, flags: Mapping[str, Any], environment: Mapping[str, str] | None) -> dict[str, Any]:
     given = os.environ if environment is None else environment
-    chosen = _from_file(config_file())
-    for name in RULES:
+    rules, chosen = TABLES[table], _from_file(config_file(), table)
+    for name in rules:
         if given.get(variable(name)):
             chosen[name] = (given[variable(name)], variable(name))
         if flags.get(name) not in (None, [], ()):
             chosen[name] = (flags[name], flag(name))
-    values = {name: _read(name, value, source) for name, (value, source) in chosen.items()}
-    return Settings(**cast(Any, values))
+    return {name: _read(rules[name], value, source) for name, (value, source) in chosen.items()}
 
 
-def _read(name: str, value: Any, source: str) -> Any:
+def _read(rule: Rule, value: Any, source: str) -> Any:
     try:
-        return RULES[name].read(value)
+        return rule.read(value)
     except ValueError:
-        raise UsageError(f"{source}: {value!r} is not allowed.", f"Allowed: {RULES[name].allowed}.") from None
+        raise UsageError(f"{source}: {value!r} is not allowed.", f"Allowed: {rule.allowed}.") from None
 
 
-def _from_file(path: Path) -> dict[str, tuple[Any, str]]:
-    """Values of the ``[run]`` table, each with the words that name its place."""
+def _from_file(path: Path, wanted: str) -> dict[str, tuple[Any, str]]:
+    """Values of one table, each with the words that name its place. All tables are looked at for mistakes."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -268,33 +312,41 @@ def _from_file(path: Path) -> dict[str, tuple[Any, str]]:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise UsageError(f"{path}: {problem}.", "It must be TOML.") from None
-    for key in document:
-        if key != TABLE:
+    found: dict[str, dict[str, tuple[Any, str]]] = {}
+    for key, table in document.items():
+        if key not in TABLES:
+            tables = " and ".join(f"[{name}]" for name in TABLES)
             raise UsageError(
-                f"{_place(path, text, key)}: unknown.", f"Settings stand in the table [{TABLE}]."
+                f"{_place(path, text, key)}: unknown.", f"Settings stand in the tables {tables}."
             )
-    table = document.get(TABLE, {})
-    if not isinstance(table, dict):
-        raise UsageError(
-            f"{_place(path, text, TABLE)}: must be a table.", f"Write [{TABLE}] above the settings."
-        )
+        if not isinstance(table, dict):
+            raise UsageError(
+                f"{_place(path, text, key)}: must be a table.", f"Write [{key}] above the settings."
+            )
+        found[key] = _of_table(path, text, table, TABLES[key])
+    return found.get(wanted, {})
+
+
+def _of_table(
+    path: Path, text: str, table: Mapping[str, Any], rules: Mapping[str, Rule]
+) -> dict[str, tuple[Any, str]]:
     found = {}
     for key, value in table.items():
         name = key.replace("-", "_")
-        if name not in RULES:
-            raise UsageError(f"{_place(path, text, key)}: unknown setting.", _nearest(name))
+        if name not in rules:
+            raise UsageError(f"{_place(path, text, key)}: unknown setting.", _nearest(name, rules))
         found[name] = (value, _place(path, text, key))
     return found
 
 
-def _nearest(name: str) -> str:
-    close = difflib.get_close_matches(name, RULES, n=1)
-    return f"Did you mean {close[0]}?" if close else f"Allowed: {', '.join(RULES)}."
+def _nearest(name: str, rules: Mapping[str, Rule]) -> str:
+    close = difflib.get_close_matches(name, rules, n=1)
+    return f"Did you mean {close[0]}?" if close else f"Allowed: {', '.join(rules)}."
 
 
 def _place(path: Path, text: str, key: str) -> str:
     """``FILE line N, key``; tomllib keeps no positions, so the line is looked for."""
-    wanted = re.compile(rf"""\s*\[?\s*(run\s*\.\s*)?["']?{re.escape(key)}["']?\s*[]=.]""")
+    wanted = re.compile(rf"""\s*\[?\s*((run|chat)\s*\.\s*)?["']?{re.escape(key)}["']?\s*[]=.]""")
     for number, line in enumerate(text.splitlines(), start=1):
         if wanted.match(line):
             return f"{path} line {number}, {key}"

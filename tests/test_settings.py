@@ -41,6 +41,52 @@ def test_flag_wins_over_environment_over_file_over_default(home: Path) -> None:
     assert (chosen.port, chosen.slots, chosen.drain, chosen.step_timeout) == (3, 2, 1, 60)
 
 
+WAYS: dict[str, tuple[Any, Any, Any]] = {
+    "model": ("a", "b", "c"),
+    "host": ("127.0.0.2", "127.0.0.3", "127.0.0.4"),
+    "api_key_file": ("/a", "/b", "/c"),
+    "allow_host": (["a"], "b", ["c"]),
+    "weights": ("f32", "bf16", "auto"),
+    "device": ("cpu", "cuda", "mps"),
+    "engine": ("fast", "exact", "auto"),
+    "speculation": ("off", "auto", "off"),
+    "url": ("http://a", "http://b", "http://c"),
+    "system": ("a", "b", "c"),
+    "temperature": (0.5, "0.25", 0.75),
+}
+"""Values in the file, the environment and the flag; those of numbers and switches are made in the test."""
+
+
+@pytest.mark.parametrize(
+    ("table", "name"), [(table, name) for table, rules in settings.TABLES.items() for name in rules]
+)
+def test_each_setting_comes_from_the_first_that_names_it(table: str, name: str, home: Path) -> None:
+    reader = {"run": load, "chat": settings.load_chat}[table]
+    rule = settings.TABLES[table][name]
+    switch = rule.allowed == "true or false"
+    file, variable, given = WAYS.get(name) or ((True, "false", True) if switch else (21, "22", 23))
+    text = f"'{file}'" if isinstance(file, str) else str(file).lower() if switch else str(file)
+    default = getattr(reader({}, {}), name)
+    write(home, f"[{table}]\n{name} = {text}\n")
+    environment = {settings.variable(name): variable}
+    seen = [reader({}, {}), reader({}, environment), reader({name: given}, environment)]
+    assert [getattr(chosen, name) for chosen in seen] == [
+        rule.read(value) for value in (file, variable, given)
+    ]
+    assert default != rule.read(file)
+
+
+def test_a_wrong_chat_setting_is_told_with_its_place(home: Path) -> None:
+    path = write(home, "[chat]\ntemprature = 1\n")
+    with pytest.raises(
+        UsageError, match=rf"{path} line 2, temprature: unknown setting\. Did you mean temperature"
+    ):
+        load({}, {})
+    write(home, "[chat]\ntemperature = -1\n")
+    with pytest.raises(UsageError, match=r"temperature: -1 is not allowed\. Allowed: a number from 0"):
+        settings.load_chat({}, {})
+
+
 def test_the_process_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MASHBOX_CTX", "2048")
     assert load({}).ctx == 2048
@@ -120,7 +166,7 @@ def test_a_bad_variable_is_named() -> None:
         ("[run]\nui = 1\n", "line 2, ui: 1 is not allowed"),
         ("[run]\nallow_host = [1]\n", "line 2, allow_host: [1] is not allowed"),
         ("[run]\nsolts = 1\n", "line 2, solts: unknown setting. Did you mean slots?"),
-        ("port = 80\n", "line 1, port: unknown. Settings stand in the table [run]."),
+        ("port = 80\n", "line 1, port: unknown. Settings stand in the tables [run] and [chat]."),
         ("run = 1\n", "line 1, run: must be a table"),
         ("[run\n", "at line 1"),
     ],

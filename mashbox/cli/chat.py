@@ -32,7 +32,6 @@ def chat(
         str | None,
         typer.Option(
             metavar="URL",
-            envvar="MASHBOX_URL",
             help="An OpenAI-compatible server; without it, one is found or started.",
         ),
     ] = None,
@@ -42,7 +41,9 @@ def chat(
             "--model", "-m", metavar="ID", help="The model to talk to.", autocompletion=complete.models
         ),
     ] = None,
-    system: Annotated[str, typer.Option("--system", "-s", metavar="TEXT", help="System prompt.")] = "",
+    system: Annotated[
+        str | None, typer.Option("--system", "-s", metavar="TEXT", help="System prompt.")
+    ] = None,
     temperature: Annotated[
         float | None, typer.Option(metavar="T", min=0.0, help="0 always takes the likeliest token.")
     ] = None,
@@ -65,7 +66,20 @@ def chat(
 
     Uses the server at --url or on this machine's usual port; without --url it starts one when none is
     there and ends it afterwards.
+
+    --url, --system, --temperature, --max-tokens and --think can also be set in the environment (MASHBOX_URL,
+    MASHBOX_MAX_TOKENS ...) and in config.toml, in the table [chat].
     """
+    from mashbox import settings
+
+    flags = {
+        "url": url,
+        "system": system,
+        "temperature": temperature,
+        "max_tokens": max_tokens,
+        "think": think,
+    }
+    chosen = settings.load_chat(flags)
     question = one_shot(message)
     if question is None and not console.interactive():
         raise UsageError("There is no message.", "Give one as an argument, or on stdin.")
@@ -73,14 +87,13 @@ def chat(
     from mashbox.cli.talk import Options, pick_model
 
     keys = console.held_keys() if question is None else contextlib.nullcontext()
-    with _ending_on_signals(), keys, connected(url, model, api_key) as (client, own):
-        chosen = pick_model(client, None if own else model)
-        options = Options(temperature=temperature, max_tokens=max_tokens, think=think)
-        options.choose(chosen)
+    with _ending_on_signals(), keys, connected(chosen.url, model, api_key) as (client, own):
+        options = Options(temperature=chosen.temperature, max_tokens=chosen.max_tokens, think=chosen.think)
+        options.choose(pick_model(client, None if own else model))
         if question is None:
-            _dialogue(client, Conversation(system), options)
+            _dialogue(client, Conversation(chosen.system), options)
         else:
-            _once(client, Conversation(system), options, question)
+            _once(client, Conversation(chosen.system), options, question)
 
 
 def one_shot(argument: str | None) -> str | None:
