@@ -167,9 +167,8 @@ def in_turn(bench: Bench, targets: Sequence[Target], name: str, measure: Measure
     return results
 
 
-def served(bench: Bench, figures: Sequence[str]) -> list[str]:
-    """The rows of all figures that need both servers to run."""
-    rows: list[str] = []
+def served(bench: Bench, figures: Sequence[str]) -> None:
+    """Print the rows of all figures that need both servers to run, each as it is known."""
     with ExitStack() as stack:
         ports = []
         for name, command, port in bench.commands():
@@ -180,17 +179,17 @@ def served(bench: Bench, figures: Sequence[str]) -> list[str]:
         for target in (*sampled, *greedy):  # what is only slow at first
             target.ask(Texts("warm up").story(40), 16, time.monotonic() + PATIENCE)
 
-        def take(name: str, targets: Sequence[Target], measure: Measure) -> list[list[float]]:
+        def take(name: str, targets: Sequence[Target], measure: Measure) -> None:
             print(f"{name} ...", file=sys.stderr, flush=True)
             results = in_turn(bench, targets, name, measure)
-            rows.append(ratio_row(name, results[0], results[-1] if len(results) > 1 else [], unit="t/s"))
-            return results
+            peer = results[1] if len(results) > 1 else []
+            print(ratio_row(name, results[0], peer, unit="t/s"), flush=True)
 
         for streams in STREAMS if "decode" in figures else ():
             name = f"decode, {streams} stream{'s in all' if streams > 1 else ''}"
             take(name, sampled, decode(bench, streams))
         if "bandwidth" in figures:
-            rows += bandwidth(bench, sampled)
+            bandwidth(bench, sampled)
         if "context" in figures:
             name = f"decode at {LONG:,} tokens of context"
             take(name, sampled, after(bench, lambda texts: bench.prompt(texts, LONG)))
@@ -198,7 +197,6 @@ def served(bench: Bench, figures: Sequence[str]) -> list[str]:
             take(f"prefill, {tokens:,} tokens", sampled, prefill(bench, tokens))
         if "edit" in figures:
             take("copying a text, 1 stream", greedy, after(bench, repeated))
-    return rows
 
 
 def step_bytes(model: LocalModel, context: float) -> float:
@@ -212,7 +210,7 @@ def step_bytes(model: LocalModel, context: float) -> float:
     return weights + context * read_facts(model.weights, model.format).kv_bytes_per_token(2)
 
 
-def bandwidth(bench: Bench, targets: Sequence[Target]) -> list[str]:
+def bandwidth(bench: Bench, targets: Sequence[Target]) -> None:
     """Share of the machine's read bandwidth that decoding reaches; the probe runs before each pair."""
     print("memory bandwidth ...", file=sys.stderr, flush=True)
     needed = step_bytes(bench.model, SHORT + bench.tokens / 2)
@@ -229,10 +227,10 @@ def bandwidth(bench: Bench, targets: Sequence[Target]) -> list[str]:
                 rate = decode(bench, 1)(target, Texts(f"bandwidth {pair}"))
                 shares[place].append(rate * needed / probes[-1])
     name = f"share of read bandwidth in decode ({statistics.median(probes) / 1e9:.1f} GB/s measured)"
-    return [ratio_row(name, shares[0], shares[1] if len(shares) > 1 else [], unit="")]
+    print(ratio_row(name, shares[0], shares[1] if len(shares) > 1 else [], unit=""), flush=True)
 
 
-def starts(bench: Bench) -> list[str]:
+def starts(bench: Bench) -> None:
     """Seconds to ready and resident megabytes, second starts and later ones only."""
     print("start ...", file=sys.stderr, flush=True)
     seconds: dict[str, list[float]] = {}
@@ -244,13 +242,11 @@ def starts(bench: Bench) -> list[str]:
                 seconds.setdefault(name, []).append(took)
                 memory.setdefault(name, []).append(sum(parts))
     both = [list(each.values()) for each in (seconds, memory)]
-    rows = []
     for name, unit, results in zip(
         ("command to ready", "resident memory, all processes"), ("s", "MB"), both, strict=True
     ):
         peer = results[1] if len(results) > 1 else []
-        rows.append(ratio_row(name, results[0], peer, unit=unit, lower=True))
-    return rows
+        print(ratio_row(name, results[0], peer, unit=unit, lower=True), flush=True)
 
 
 def without_server(bench: Bench) -> None:
@@ -296,15 +292,15 @@ def main() -> None:
         peer=options.peer,
         engine=options.engine,
     )
-    rows = starts(bench) if "start" in figures else []
-    if set(figures) - {"start", "engine"}:
-        rows = served(bench, figures) + rows
     shape = f"{bench.threads} threads, {bench.slots} slots of {bench.ctx:,} tokens"
     print(f"{machine()}; {model.weights.name}, {shape}; {bench.pairs} pairs\n")
-    if rows:
+    if figures != ["engine"]:
         print("| figure | mashbox | llama-server | ratio, median | ratio, range |")
-        print("|---|---|---|---|---|")
-        print("\n".join(rows), flush=True)
+        print("|---|---|---|---|---|", flush=True)
+    if set(figures) - {"start", "engine"}:
+        served(bench, figures)
+    if "start" in figures:
+        starts(bench)
     if "engine" in figures:
         print(flush=True)
         without_server(bench)
