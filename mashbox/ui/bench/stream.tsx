@@ -13,14 +13,19 @@ interface Frames {
 
 const app = document.getElementById("app")!;
 
-/** Streams `length` characters of a kind of answer, four a token, and measures the time between frames. */
-async function stream(kind: string, length: number, tokensPerSecond: number): Promise<Frames> {
+/** Streams `length` characters of a kind of answer, four a token, the first `from` at once; measures the time between frames. */
+async function stream(kind: string, length: number, tokensPerSecond: number, from = 0): Promise<Frames> {
   const text = textOf(kind, length);
+  render(null, app);
+  if (from > 0) {
+    render(<Answer text={text.slice(0, from)} streaming />, app);
+    await new Promise((resolve) => setTimeout(resolve, 5000));
+  }
   return measured(async () => {
     const start = performance.now();
-    for (let shown = 0; shown < text.length; ) {
+    for (let shown = from; shown < text.length; ) {
       await new Promise((resolve) => setTimeout(resolve, 1000 / tokensPerSecond));
-      shown = Math.min(text.length, Math.ceil(((performance.now() - start) / 1000) * tokensPerSecond) * 4);
+      shown = Math.min(text.length, from + Math.ceil(((performance.now() - start) / 1000) * tokensPerSecond) * 4);
       render(<Answer text={text.slice(0, shown)} streaming={shown < text.length} />, app);
     }
   });
@@ -29,6 +34,7 @@ async function stream(kind: string, length: number, tokensPerSecond: number): Pr
 /** Shows a whole answer, as when a kept conversation is opened. */
 function open(kind: string, length: number): Promise<Frames> {
   const text = textOf(kind, length);
+  render(null, app);
   return measured(async () => render(<Answer text={text} streaming={false} />, app));
 }
 
@@ -38,7 +44,6 @@ function textOf(kind: string, length: number): string {
 }
 
 async function measured(work: () => Promise<void>): Promise<Frames> {
-  render(null, app);
   const frames: number[] = [];
   const longTasks: number[] = [];
   const observer = new PerformanceObserver((list) => longTasks.push(...list.getEntries().map((entry) => entry.duration)));

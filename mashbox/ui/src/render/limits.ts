@@ -3,7 +3,7 @@ export const limits = {
   /** One top-level block. It and all behind it are plain from here on. */
   block: 200_000,
   /** The text of one paragraph, heading or cell. */
-  inline: 20_000,
+  inline: 10_000,
   /** Elements that one paragraph may hold inside each other; deeper marks are dropped, their text stays. */
   inlineDepth: 20,
   /** Containers (quotes, lists, their items) inside each other. */
@@ -17,5 +17,5 @@ export const limits = {
   /** Lines of a formula that stands in a block of its own. */
   formulaLines: 200,
   /** Code that is given colours. */
-  highlight: 50_000,
+  highlight: 20_000,
 } as const;

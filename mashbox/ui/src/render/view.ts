@@ -16,7 +16,7 @@ export interface Work {
 /** Milliseconds of work after which the page gets its turn. */
 const budget = { first: 16, frame: 8 } as const;
 /** Characters taken at once: enough to be quick, few enough to stop in time. */
-const slice = 4096;
+const slice = 1024;
 /** Share of the time that drawing may take while the answer grows, and its longest pause in milliseconds. */
 const pause = { times: 3, most: 500 } as const;
 /** Milliseconds that code must have been the same before it is given colours. */
@@ -126,6 +126,7 @@ export class AnswerView {
     const blocks = [...change.finished, ...change.open];
     patch(this.root, this.open, blocks.map(toNode), context);
     for (const mounted of this.open.splice(0, change.finished.length)) {
+      mounted.element.classList.add("md-finished");
       for (const leaf of leavesOf(mounted)) if (leaf.labels.size > 0 || leaf.awaitsMaths) this.unsettled.add(leaf);
     }
     if (change.relabelled.size > 0) this.relabel(change.relabelled, context);
