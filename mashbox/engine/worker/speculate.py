@@ -7,6 +7,9 @@ something was guessed changes no token, only when it comes.
 
 import math
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from mashbox.engine.worker.draft import Drafter, Guess
 
@@ -20,6 +23,9 @@ _WORTH = 0.03
 
 # A step of n rows in units of one of a single row, before any was measured; more than most machines need.
 _EACH_MORE = 0.3
+_ROWS = np.arange(MOST_ROWS + 1)
+_PRIOR = 1.0 + _EACH_MORE * (_ROWS - 1)
+_UNLIKELY = 0.02
 _LEVEL_LEARN, _SHAPE_LEARN = 0.25, 0.06
 _OUTLIER = 4.0
 
@@ -36,37 +42,30 @@ class StepCosts:
         self._shape: dict[int, float] = {}
 
     def took(self, rows: int, seconds: float) -> None:
-        """A step of so many rows ran."""
+        """A step of so many rows ran; one of more than MOST_ROWS tells nothing that is asked for."""
+        if rows > MOST_ROWS:
+            return
         if not self._level:
-            self._level = seconds / _prior(rows)
-        ratio = min(max(seconds / self.of(rows), 1 / _OUTLIER), _OUTLIER)
-        if rows in self._shape:
+            self._level = seconds / float(_PRIOR[rows])
+        known = self._shape.get(rows)
+        expected = self._level * float(_PRIOR[rows]) * (known or self._correction(rows))
+        ratio = min(max(seconds / expected, 1 / _OUTLIER), _OUTLIER)
+        if known:
             self._level *= ratio**_LEVEL_LEARN
-            self._shape[rows] *= ratio**_SHAPE_LEARN
+            self._shape[rows] = known * ratio**_SHAPE_LEARN
         else:
             self._shape[rows] = self._correction(rows) * ratio
 
-    def of(self, rows: int) -> float:
-        """Seconds to expect; 0 before any step ran."""
-        return self._level * _prior(rows) * self._correction(rows)
+    def table(self) -> list[float]:
+        """Seconds to expect by the number of rows, 0 to MOST_ROWS; all 0 before any step ran."""
+        return [float(time) for time in self._level * _PRIOR * self._correction(_ROWS)]
 
-    def _correction(self, rows: int) -> float:
-        """What was measured by what was expected before, between the nearest known numbers of rows."""
-        shape = self._shape
-        if rows in shape:
-            return shape[rows]
-        if not shape:
+    def _correction(self, rows: Any) -> Any:
+        """What was measured by what was expected before; between the nearest known numbers of rows."""
+        if not self._shape:
             return 1.0
-        below = max((known for known in shape if known < rows), default=None)
-        above = min((known for known in shape if known > rows), default=None)
-        if below is None or above is None:
-            return shape[below or above or 0]
-        part = (rows - below) / (above - below)
-        return shape[below] * (1 - part) + shape[above] * part
-
-
-def _prior(rows: int) -> float:
-    return 1.0 + _EACH_MORE * (rows - 1)
+        known = sorted(self._shape)
+        return np.interp(rows, known, [self._shape[count] for count in known])
 
 
 def plan(drafters: Sequence[tuple[Drafter | None, int]], costs: StepCosts) -> list[list[int]]:
@@ -79,14 +78,14 @@ def plan(drafters: Sequence[tuple[Drafter | None, int]], costs: StepCosts) -> li
     room = MOST_ROWS - rows
     offers = [drafter.guesses(min(most, room)) if drafter else () for drafter, most in drafters]
     chosen: list[list[int]] = [[] for _ in drafters]
-    base = costs.of(rows)
-    if not base or not any(offers):
+    seconds = costs.table() if any(offers) else [0.0]
+    if not seconds[-1]:
         return chosen
     order = _by_gain(offers)[:room]
     gained, best, count = 0.0, _WORTH * rows, 0
     for number, (gain, _) in enumerate(order, start=1):
         gained += gain
-        net = gained - rows * math.log(costs.of(rows + number) / base)
+        net = gained - rows * math.log(seconds[rows + number] / seconds[rows])
         if net > best:
             best, count = net, number
     for _, row in order[:count]:
@@ -104,6 +103,8 @@ def _by_gain(offers: Sequence[Sequence[Guess]]) -> list[tuple[float, int]]:
         tokens, chance = 1.0, 1.0
         for guess in guesses:
             chance *= guess.chance
+            if chance < _UNLIKELY:
+                break
             gains.append((math.log1p(chance / tokens), row))
             tokens += chance
     gains.sort(key=lambda gain: -gain[0])
