@@ -43,9 +43,15 @@ class ScriptedRunner(CountingRunner):
         return self._next(slot)
 
     def decode(self, slots: Sequence[int], ids: Sequence[int]) -> torch.Tensor:
-        for slot, token in zip(slots, ids, strict=True):
-            self._append(slot, [token])
-        return torch.stack([self._next(slot) for slot in slots])
+        return self.decode_runs(slots, [[token] for token in ids])
+
+    def decode_runs(self, slots: Sequence[int], runs: Sequence[Sequence[int]]) -> torch.Tensor:
+        rows = []
+        for slot, ids in zip(slots, runs, strict=True):
+            for token in ids:
+                self._append(slot, [token])
+                rows.append(self._next(slot))
+        return torch.stack(rows)
 
     def _next(self, slot: int) -> torch.Tensor:
         said = self.length(slot) - self._begins[slot]
