@@ -27,5 +27,5 @@ export default defineConfig({
   worker: { format: "es" },
   server: { proxy, strictPort: true },
   preview: { proxy, strictPort: true },
-  test: { include: ["tests/**/*.test.{ts,tsx}"], environment: "node" },
+  test: { include: ["tests/**/*.test.{ts,tsx}"], environment: "node", testTimeout: 60_000 },
 });

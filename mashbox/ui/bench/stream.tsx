@@ -38,6 +38,12 @@ function open(kind: string, length: number): Promise<Frames> {
   return measured(async () => render(<Answer text={text} streaming={false} />, app));
 }
 
+/** Shows any text, to be looked at. */
+function show(text: string): void {
+  render(null, app);
+  render(<Answer text={text} streaming={false} />, app);
+}
+
 function textOf(kind: string, length: number): string {
   const [start, piece] = kinds[kind]!;
   return (start + piece.repeat(Math.ceil(length / piece.length))).slice(0, length);
@@ -63,4 +69,4 @@ async function measured(work: () => Promise<void>): Promise<Frames> {
   return { longest: longest(frames), longTasks: longest(longTasks), frames: frames.length, elements: app.querySelectorAll("*").length };
 }
 
-Object.assign(window, { bench: { kinds: Object.keys(kinds), stream, open } });
+Object.assign(window, { bench: { kinds: Object.keys(kinds), stream, open, show } });

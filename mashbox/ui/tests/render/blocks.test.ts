@@ -101,8 +101,8 @@ describe("a text in pieces gives the blocks of the whole text", () => {
       "<div>", "<!--", "-->", "[ ] ", "\r", "js", ":", "0",
     ];
     const pieces = fc.array(fc.array(fc.constantFrom(...marks), { maxLength: 5 }).map((some) => some.join("")), { maxLength: 14 });
-    fc.assert(fc.property(pieces, expectSameAsAtOnce), { numRuns: Number(process.env['RUNS'] ?? 1000) });
-  }, 600_000);
+    fc.assert(fc.property(pieces, expectSameAsAtOnce), { numRuns: 1000 });
+  });
 
   it("a document of many kinds, cut anywhere", () => {
     const whole = fc.array(fc.constantFrom(...Object.values(documents)), { minLength: 1, maxLength: 3 });
