@@ -21,7 +21,8 @@ export default defineConfig({
     // Files of their own: the page's Content-Security-Policy allows no data: address for scripts and styles.
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
-    reportCompressedSize: true,
+    // What the packages in the bundle ask for wherever they are handed on.
+    license: { fileName: "licenses.md" },
   },
   // Modules, so that the worker fetches each language when it is first needed.
   worker: { format: "es" },
