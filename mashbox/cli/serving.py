@@ -14,6 +14,7 @@ from mashbox.engine.local import EngineSettings, LocalEngine
 from mashbox.facts import ModelFacts
 from mashbox.memory import MemoryPlan
 from mashbox.server.app import create_app, service_of
+from mashbox.server.page import NoBundle
 from mashbox.server.serve import serve
 from mashbox.server.service import Service
 from mashbox.server.settings import ServerSettings
@@ -72,6 +73,10 @@ def serve_model(
             raise
 
     app = create_app(engine, server)
+    if isinstance(app.state.page, NoBundle):
+        console.warn(
+            f"The chat page is not built. {app.state.page} `make ui`, or installing again, builds it."
+        )
     serve(app, server, on_listening=beside)
     console.note("Stopped.")
 

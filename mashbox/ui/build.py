@@ -173,6 +173,7 @@ def _words(text: str) -> str:
     lines = [re.sub(r"\x1b\[[\d;]*m", "", line).strip() for line in text.splitlines()]
     lines = [line for line in lines if line and "complete log" not in line]
     told = [line.removeprefix("npm error").strip() for line in lines if line.startswith("npm error")]
+    told = [line for line in told if not line.startswith(("at ", "code ", "errno ", "syscall "))]
     return "; ".join(list(filter(None, told))[:3] or lines[:5] or ["it said nothing"]).rstrip(".")
 
 

@@ -11,6 +11,7 @@ rmSync(join(folder, ".vite"), { recursive: true, force: true });
 const files = readdirSync(folder, { recursive: true, withFileTypes: true })
   .filter((entry) => entry.isFile())
   .map((entry) => relative(folder, join(entry.parentPath, entry.name)).split(sep).join("/"))
+  .filter((file) => file === "index.html" || file.startsWith("assets/"))
   .sort();
 
 for (const file of files) {
@@ -30,5 +31,4 @@ for (const file of files) {
 }
 
 // Last, so that a folder with a list is whole.
-const served = files.filter((file) => file === "index.html" || file.startsWith("assets/"));
-writeFileSync(join(folder, "bundle.json"), JSON.stringify({ sources, files: served }, null, 1) + "\n");
+writeFileSync(join(folder, "bundle.json"), JSON.stringify({ sources, files }, null, 1) + "\n");
