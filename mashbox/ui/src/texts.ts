@@ -23,7 +23,7 @@ export const t = {
   newConversation: "New conversation",
   untitled: "New conversation",
   search: "Search conversations",
-  searchKeys: "Ctrl K",
+  searchKeys: (apple: boolean) => (apple ? "⌘ K" : "Ctrl K"),
   searchNothing: (query: string) => `Nothing found for “${query}”.`,
   searchCount: (count: number) => some(count, "conversation found", "conversations found"),
   noConversations: "Conversations that you begin are kept here, in this browser.",

@@ -8,6 +8,8 @@ import { conversations, listed, loadTree, searchIndex, setChosen } from "./store
 import { leaveSidebar, SEARCH_BOX } from "./view";
 import { scrollTo } from "./scroll";
 
+const APPLE = /Mac|iPhone|iPad/.test(navigator.platform);
+
 type Props = { query: string; setQuery: (query: string) => void };
 
 /** The search box and, while it holds something, what was found. */
@@ -43,7 +45,7 @@ export function Search({ query, setQuery }: Props) {
         />
         {!query && (
           <kbd aria-hidden="true" class="search-keys">
-            {t.searchKeys}
+            {t.searchKeys(APPLE)}
           </kbd>
         )}
       </div>

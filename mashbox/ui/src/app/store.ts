@@ -1,7 +1,7 @@
 import { computed, signal } from "@preact/signals";
 import { Database } from "../chat/db";
 import { SearchIndex } from "../chat/search";
-import { type Chosen, pathOf, treeOf, type Tree, withMessage } from "../chat/tree";
+import { type Chosen, pathOf, placesOf, treeOf, type Tree, withMessage } from "../chat/tree";
 import { PLAIN, newId, type Conversation, type Message, type Preset } from "../chat/types";
 import type { Run } from "./run";
 
@@ -27,6 +27,8 @@ export const opened = computed(() => (openId.value && conversations.value.get(op
 export const current = computed(() => opened.value ?? fresh.value);
 export const tree = computed(() => (openId.value && trees.value.get(openId.value)) || NO_MESSAGES);
 export const path = computed(() => (opened.value ? pathOf(tree.value, opened.value.chosen) : []));
+/** Where each message stands among its versions. */
+export const places = computed(() => placesOf(tree.value));
 export const run = computed(() => (openId.value && runs.value.get(openId.value)) || null);
 
 /** Those that are not deleted, the newest first. */

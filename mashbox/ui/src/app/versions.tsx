@@ -1,16 +1,16 @@
-import { placeOf } from "../chat/tree";
 import type { Message } from "../chat/types";
 import { t } from "../texts";
 import { show } from "./actions";
 import { IconButton } from "./button";
 import { BackIcon, ForwardIcon } from "./icons";
 import { stay } from "./scroll";
-import { tree } from "./store";
+import { places } from "./store";
 
 /** Walks between the versions of a message; nothing when there is one only. */
 export function Versions({ message }: { message: Message }) {
-  const { index, count, previous, next } = placeOf(tree.value, message);
-  if (count < 2) return null;
+  const place = places.value.get(message.id);
+  if (!place || place.count < 2) return null;
+  const { index, count, previous, next } = place;
   const walk = (version: string | null, button: 0 | 1) => {
     if (!version) return;
     stay();

@@ -22,10 +22,6 @@ export function withMessage(tree: Tree, message: Message): Tree {
   return new Map(tree).set(message.id, message);
 }
 
-export function childrenOf(tree: Tree, parent: string | null): Message[] {
-  return [...tree.values()].filter((message) => message.parent === parent);
-}
-
 /** The messages that are shown: from the first, each time the chosen child, else the newest. */
 export function pathOf(tree: Tree, chosen: Chosen): Message[] {
   const children = Map.groupBy(tree.values(), (message) => message.parent);
@@ -47,15 +43,16 @@ export function pathTo(tree: Tree, id: string | null): Message[] {
   return path;
 }
 
-export function placeOf(tree: Tree, message: Message): Place {
-  const versions = childrenOf(tree, message.parent);
-  const index = versions.findIndex(({ id }) => id === message.id);
-  return {
-    index,
-    count: versions.length,
-    previous: versions[index - 1]?.id ?? null,
-    next: versions[index + 1]?.id ?? null,
-  };
+/** Every message's place, in one pass. */
+export function placesOf(tree: Tree): Map<string, Place> {
+  const places = new Map<string, Place>();
+  for (const versions of Map.groupBy(tree.values(), (message) => message.parent).values()) {
+    versions.forEach(({ id }, index) => {
+      const [previous, next] = [versions[index - 1]?.id ?? null, versions[index + 1]?.id ?? null];
+      places.set(id, { index, count: versions.length, previous, next });
+    });
+  }
+  return places;
 }
 
 /** The choice with which the path runs through this message. */
