@@ -1,5 +1,8 @@
 """How long a context and how many slots a server gets, where the user left the choice to us."""
 
+import functools
+from collections.abc import Callable
+
 from mashbox.errors import DoesNotFit, UsageError
 from mashbox.facts import ModelFacts
 from mashbox.memory import MemoryPlan, check_fits, plan_memory
@@ -21,9 +24,17 @@ SHARE = 0.8
 
 
 def choose(
-    facts: ModelFacts, *, ctx: int | None, slots: int | None, available: int, dtype_bytes: int
+    facts: ModelFacts,
+    *,
+    ctx: int | None,
+    slots: int | None,
+    available: int,
+    dtype_bytes: int,
+    packed: int | None = None,
 ) -> MemoryPlan:
     """The plan for what was asked (None: choose), within ``available`` bytes.
+
+    It is for the fast engine if ``packed`` is given, see :func:`~mashbox.memory.plan_memory`.
 
     A chosen context is the model's limit where that fits; where it does not, slots are given up until a
     slot holds ENOUGH_TOKENS, and then the context shrinks. Raises UsageError for a context beyond the
@@ -36,7 +47,7 @@ def choose(
         )
 
     def plan(tokens: int, rows: int) -> MemoryPlan:
-        return plan_memory(facts, tokens, rows, dtype_bytes)
+        return plan_memory(facts, tokens, rows, dtype_bytes, packed=packed)
 
     if ctx is not None and slots is not None:
         chosen = plan(ctx, slots)
@@ -45,7 +56,9 @@ def choose(
     budget = int(available * SHARE)
     counts = SLOTS if slots is None else (slots,)
     least = ctx or min(limit, LEAST_TOKENS)
-    plans = [plan(ctx or _longest(facts, rows, budget, dtype_bytes), rows) for rows in counts]
+    plans = [
+        plan(ctx or _longest(limit, budget, functools.partial(plan, rows=rows)), rows) for rows in counts
+    ]
     fitting = [one for one in plans if one.ctx >= least and one.total <= budget]
     for one in fitting:
         if one.ctx >= (ctx or min(limit, ENOUGH_TOKENS)):
@@ -73,13 +86,12 @@ def cache_ram(plan: MemoryPlan, available: int, asked: int | None) -> int:
     return asked
 
 
-def _longest(facts: ModelFacts, slots: int, budget: int, dtype_bytes: int) -> int:
-    """The longest context that fits the budget, at most the model's; 0 if none does."""
-    if plan_memory(facts, facts.context_length, slots, dtype_bytes).total <= budget:
-        return facts.context_length
-    low, high = 0, facts.context_length // STEP
+def _longest(limit: int, budget: int, plan: Callable[[int], MemoryPlan]) -> int:
+    """The longest context that fits the budget, at most ``limit``; 0 if none does."""
+    if plan(limit).total <= budget:
+        return limit
+    low, high = 0, limit // STEP
     while low < high:
         middle = (low + high + 1) // 2
-        fits = plan_memory(facts, middle * STEP, slots, dtype_bytes).total <= budget
-        low, high = (middle, high) if fits else (low, middle - 1)
+        low, high = (middle, high) if plan(middle * STEP).total <= budget else (low, middle - 1)
     return low * STEP

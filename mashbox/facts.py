@@ -12,6 +12,7 @@ import msgspec
 from mashbox.errors import GET_ANEW, BadWeights
 from mashbox.gguf_file import GGUFFile
 from mashbox.gguf_keys import Keys
+from mashbox.packing import FAST_ARCHITECTURES, FAST_TYPES, QUANTISED, packed_bytes
 
 STATEFUL = frozenset({"linear_attention", "conv", "mamba", "recurrent"})
 """transformers' names of layers that keep a state of fixed size instead of keys and values."""
@@ -23,7 +24,9 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     ``kv_heads``, ``head_dim`` and ``value_head_dim`` are those of the largest layer. ``kv_numbers`` are the
     numbers that one token keeps in the caches of all layers together, ``state_numbers`` those that one
     slot keeps in states of fixed size (convolutions, recurrences). ``sliding_window`` is in tokens, 0 for
-    none. ``parameters`` counts what is in memory; ``bpw`` are bits per weight of the file.
+    none. ``parameters`` counts what is in memory; ``bpw`` are bits per weight of the file. ``packed`` are the
+    bytes of the weights as the fast engine holds them, by what ``--weights`` may say; empty if it can't run
+    the model.
     """
 
     architecture: str
@@ -42,6 +45,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     kv_numbers: int
     state_numbers: int = 0
     sliding_window: int = 0
+    packed: dict[str, int] = {}
 
     def kv_bytes_per_token(self, dtype_bytes: int) -> int:
         """Bytes that a token's keys and values take in one slot."""
@@ -91,7 +95,18 @@ def gguf_facts(file: GGUFFile) -> ModelFacts:
         kv_numbers=sum(_cached(keys, layer, kv_heads[layer], head_dim + value_dim) for layer in holding),
         state_numbers=(layers - len(attending)) * _gguf_state(keys, hidden),
         sliding_window=keys.whole("attention.sliding_window", 0),
+        packed=_gguf_packed(file, keys, head_dim),
     )
+
+
+def _gguf_packed(file: GGUFFile, keys: Keys, head_dim: int) -> dict[str, int]:
+    """See ``ModelFacts.packed``: a file's weights are packed as they are."""
+    if file.architecture not in FAST_ARCHITECTURES or "expert_count" in keys or head_dim % 16:
+        return {}
+    matrices = [(info.type, *info.shape) for info in file.tensors.values() if len(info.shape) == 2]
+    numbers = sum(info.n_elements for info in file.tensors.values() if len(info.shape) != 2)
+    nbytes = packed_bytes(matrices, numbers)
+    return {} if nbytes is None else {"auto": nbytes}
 
 
 def _cached(keys: Keys, layer: int, kv_heads: int, head_numbers: int) -> int:
@@ -155,7 +170,21 @@ def _config_facts(text: dict[str, Any], config: dict[str, Any], folder: Path) ->
         kv_numbers=sum(_config_cached(text, layer, kinds[layer], kv_heads, head_dim) for layer in holding),
         state_numbers=(len(kinds) - len(attending)) * _config_state(text),
         sliding_window=(text.get("sliding_window") or 0) if "sliding_attention" in kinds else 0,
+        packed=_folder_packed(files, text.get("model_type"), head_dim),
     )
+
+
+def _folder_packed(files: list[Path], model_type: str | None, head_dim: int) -> dict[str, int]:
+    """See ``ModelFacts.packed``: weights are packed as they are, or rounded while they are loaded."""
+    if model_type not in FAST_TYPES or head_dim % 16:
+        return {}
+    entries = [entry for file in files for entry in _header(file)]
+    matrices = [(entry["dtype"], *entry["shape"]) for entry in entries if len(entry["shape"]) == 2]
+    numbers = sum(math.prod(entry["shape"]) for entry in entries if len(entry["shape"]) != 2)
+    found = {"auto": packed_bytes(matrices, numbers)}
+    for weights, kind in QUANTISED.items():
+        found[weights] = packed_bytes(((kind, *shape) for _, *shape in matrices), numbers)
+    return {weights: nbytes for weights, nbytes in found.items() if nbytes is not None}
 
 
 def _config_cached(text: dict[str, Any], layer: int, kind: str, kv_heads: int, head_dim: int) -> int:

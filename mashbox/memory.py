@@ -11,6 +11,12 @@ from mashbox.facts import ModelFacts
 RUNTIME_BYTES = 400 << 20
 """What the worker holds before any weight: the interpreter, torch and transformers (measured)."""
 
+FAST_RUNTIME_BYTES = 280 << 20
+"""The same for the fast engine, which does without transformers (measured)."""
+
+_FAST_ROWS = 64
+"""Rows of a prompt that the fast engine reads in one step."""
+
 _ATTENTION_BYTES = 128 << 20
 """Masks and scores: attention reads long prompts in blocks, whose size is bounded."""
 
@@ -40,12 +46,16 @@ def plan_memory(
     *,
     weight_bytes: float | None = None,
     chunk: int = 1024,
+    packed: int | None = None,
 ) -> MemoryPlan:
     """What serving a model takes.
 
     ``dtype_bytes`` is the size of a number in the caches, ``weight_bytes`` that of a weight in memory (the
-    same, if not given); ``chunk`` are the tokens of a prompt that are read at once.
+    same, if not given); ``chunk`` are the tokens of a prompt that are read at once. ``packed``, if given, are
+    the bytes of all weights as the fast engine holds them: the plan is then for that engine.
     """
+    if packed is not None:
+        return _plan_fast(facts, ctx, slots, packed)
     per_weight = dtype_bytes if weight_bytes is None else weight_bytes
     rows = chunk * facts.hidden * _WIDE * dtype_bytes
     logits = slots * facts.vocab * 4 * 4
@@ -55,6 +65,21 @@ def plan_memory(
         weights=int(facts.parameters * per_weight),
         kv=slots * (ctx * facts.kv_bytes_per_token(dtype_bytes) + facts.state_bytes_per_slot()),
         working=RUNTIME_BYTES + _ATTENTION_BYTES + rows + logits,
+    )
+
+
+def _plan_fast(facts: ModelFacts, ctx: int, slots: int, packed: int) -> MemoryPlan:
+    """The fast engine keeps keys and values in half precision, and works in float32 on few rows."""
+    # Two rotary tables where layers differ, of half a head each for cosine and sine, and the scores.
+    tables = ctx * 4 * (2 * facts.head_dim + facts.heads)
+    rows = _FAST_ROWS * facts.hidden * _WIDE * 4
+    logits = slots * facts.vocab * 4 * 4
+    return MemoryPlan(
+        ctx=ctx,
+        slots=slots,
+        weights=packed,
+        kv=slots * ctx * facts.kv_bytes_per_token(2),
+        working=FAST_RUNTIME_BYTES + tables + rows + logits,
     )
 
 

@@ -37,7 +37,7 @@ class Settings:
     share_cache: bool = False
     api_key_file: Path | None = None
     allow_host: tuple[str, ...] = ()
-    weights: Literal["auto", "f32", "bf16"] = "auto"
+    weights: Literal["auto", "f32", "bf16", "q8", "q4"] = "auto"
     device: str = "auto"
     threads: int | None = None
     engine: Literal["auto", "exact", "fast"] = "auto"
@@ -194,10 +194,11 @@ RULES: Mapping[str, Rule] = {
     "api_key_file": Rule(_path, "a path", "FILE", "Key file; requests then need one of its keys."),
     "allow_host": Rule(_names, _NAMES, "NAME", "Another host name that the server answers to (repeatable)."),
     "weights": Rule(
-        _text("auto|f32|bf16"),
-        "auto, f32 or bf16",
+        _text("auto|f32|bf16|q8|q4"),
+        "auto, f32, bf16, q8 or q4",
         "TYPE",
-        "Number type of the weights in memory: auto, f32, bf16.",
+        "Weights in memory: auto (as the file has them), q8 or q4 (safetensors rounded as they are loaded); "
+        "of the exact engine f32 (its auto) or bf16.",
     ),
     "device": Rule(
         _text(r"auto|cpu|mps|(cuda|xpu)(:[0-9]+)?"),
@@ -215,7 +216,7 @@ RULES: Mapping[str, Rule] = {
         _text("auto|exact|fast"),
         "auto, exact or fast",
         "ENGINE",
-        "auto, exact (transformers' modules in float32) or fast (own kernels).",
+        "fast (own kernels), exact (transformers' modules in float32), or auto: fast where it can.",
     ),
     "speculation": Rule(
         _text("auto|off"),

@@ -50,6 +50,8 @@ def test_a_decoder_in_gguf(tmp_path: Path) -> None:
         bpw=32.0,
         quant="F32",
         kv_numbers=2 * 2 * (16 + 16),
+        # A panel holds eight rows.
+        packed={"auto": 104 * 64 * 4},
     )
     assert facts.kv_bytes_per_token(4) == 512
     assert facts.kv_bytes_per_token(2) == 256

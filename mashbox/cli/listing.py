@@ -100,12 +100,18 @@ def _facts_told(spec: "ModelSpec") -> "ModelFacts | None":
 def _plan(facts: "ModelFacts", available: int) -> "MemoryPlan | None":
     """What ``mashbox run`` would choose now without options; None where nothing fits."""
     from mashbox import capacity
-    from mashbox.cli.run import DTYPE_BYTES
+    from mashbox.cli.run import DTYPE_BYTES, fast_weights
     from mashbox.errors import DoesNotFit
+    from mashbox.settings import Settings
 
     try:
         return capacity.choose(
-            facts, ctx=None, slots=None, available=available, dtype_bytes=DTYPE_BYTES["auto"]
+            facts,
+            ctx=None,
+            slots=None,
+            available=available,
+            dtype_bytes=DTYPE_BYTES["auto"],
+            packed=fast_weights(facts, Settings()),
         )
     except DoesNotFit:
         return None

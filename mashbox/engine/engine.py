@@ -31,6 +31,8 @@ class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
     ``progress`` is the share of loading that is done, 0 to 1; ``stage`` says in words what is being done.
     Speculation: ``drafts`` are runs of guesses, ``drafted`` their tokens, ``accepted`` how many runs had
     their first guess, their second … accepted.
+    ``engine`` names the one that runs (None before ready), ``engine_why`` tells why it is not the fast one,
+    where the choice was open.
     """
 
     state: Literal["loading", "ok", "failed", "stopped"]
@@ -51,6 +53,8 @@ class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
     drafts: int = 0
     drafted: int = 0
     accepted: tuple[int, ...] = ()
+    engine: str | None = None
+    engine_why: str | None = None
 
 
 class Engine(Protocol):

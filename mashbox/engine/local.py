@@ -20,6 +20,7 @@ from mashbox.engine.request import EncodedPrompt, Request
 from mashbox.engine.supervisor import WORKER_COMMAND, Supervisor
 from mashbox.engine.tokenizer import ModelTokenizer
 from mashbox.engine.wire import Cancel, Failed, Row, Start, Submit, Tokens
+from mashbox.engine.worker.kernels.compile import library_path
 from mashbox.errors import InvalidRequest, MashboxError, PromptTooLong, WorkerFault
 from mashbox.facts import ModelFacts
 from mashbox.store import LocalModel
@@ -42,8 +43,10 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def deployment(self) -> list[object]:
         """What results depend on. Not the prompt cache: states come back from it to the bit. Nor speculation:
-        it changes no token."""
-        return [self.ctx, self.slots, self.engine, self.weights, self.device, self.threads]
+        it changes no token. The kernels are part of it: without them, auto is the exact engine."""
+        kernels = library_path()
+        built = kernels.name if kernels.exists() and self.engine != "exact" else ""
+        return [self.ctx, self.slots, self.engine, self.weights, self.device, self.threads, built]
 
 
 def start_message(model: LocalModel, settings: EngineSettings) -> Start:
@@ -183,6 +186,8 @@ class LocalEngine:
             drafts=self._speculation.drafts,
             drafted=self._speculation.drafted,
             accepted=tuple(self._speculation.accepted),
+            engine=ready.engine if ready else None,
+            engine_why=(ready.engine_why or None) if ready else None,
         )
 
     async def start(self) -> None:

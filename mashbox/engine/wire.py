@@ -72,7 +72,10 @@ class Loading(msgspec.Struct, tag=True, frozen=True, kw_only=True):
 
 
 class Ready(msgspec.Struct, tag=True, frozen=True, kw_only=True):
-    """Loaded and warmed up. ``weight_bytes`` are those in memory; ``kv_bytes`` those of all slots."""
+    """Loaded and warmed up. ``weight_bytes`` are those in memory; ``kv_bytes`` those of all slots.
+
+    ``engine_why`` tells why ``engine`` is not the fast one, where the choice was open.
+    """
 
     engine: str
     architecture: str
@@ -80,6 +83,7 @@ class Ready(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     kv_bytes: int
     vocab_size: int
     routed_experts: dict[str, Any] | None = None
+    engine_why: str = ""
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):

@@ -28,6 +28,8 @@ class Health(msgspec.Struct, kw_only=True, omit_defaults=False):
     certification: Literal["certified", "not_certified"] = "not_certified"
     compiles_after_ready: int | None = None
     routed_experts: dict[str, Any] | None = None
+    engine: str | None = None
+    engine_why: str | None = None
     worker_pid: int | msgspec.UnsetType = msgspec.UNSET
     worker_restarts: int = 0
 
@@ -50,6 +52,8 @@ def health_of(service: Service) -> Health:
         certification="certified" if status.certified else "not_certified",
         compiles_after_ready=status.compiles_after_ready,
         routed_experts=status.routed_experts,
+        engine=status.engine,
+        engine_why=status.engine_why,
         worker_pid=msgspec.UNSET if status.worker_pid is None else status.worker_pid,
         worker_restarts=status.worker_restarts,
     )

@@ -38,6 +38,8 @@ class ExactRunner(SlotRunner):
     A forward pass that raises leaves the slots it worked on empty, and the others as they were.
     """
 
+    _cache: SlotCache
+
     def __init__(self, loaded: LoadedModel, *, slots: int, ctx: int) -> None:
         if slots < 1 or ctx < 1:
             raise ValueError(f"slots and ctx must be at least 1, not {slots} and {ctx}.")

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from mashbox.engine.worker.cache import SlotCache
 from mashbox.engine.worker.kernels.decoder import Decoder, Engine, Rotation
+from mashbox.engine.worker.slot_pools import SlotPools
 from mashbox.engine.worker.slot_runner import SlotRunner
 
 BLOCK = 64
@@ -45,7 +45,7 @@ class FastRunner(SlotRunner):
         self.ctx = ctx
         self.vocab_size = decoder.head.rows
         self.weight_bytes = decoder.weight_bytes
-        self._cache = SlotCache(slots, ctx)
+        self._cache = SlotPools(slots, ctx)
         pools = self._cache.allocate(len(decoder.layers), decoder.kv_heads, decoder.head_dim, torch.float16)
         self.kv_bytes = self._cache.nbytes
         self._engine = Engine(decoder, pools, rotations, threads=threads, instructions=instructions)

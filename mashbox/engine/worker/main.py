@@ -124,6 +124,7 @@ def _serve(start: Start, inbox: "queue.SimpleQueue[Down]", send: Send, build: Bu
             kv_bytes=runner.kv_bytes,
             vocab_size=runner.vocab_size,
             routed_experts=built.routed_experts,
+            engine_why=built.why,
         )
     )
     last_sent = time.monotonic()

@@ -14,11 +14,15 @@ Progress = Callable[[str, int, int], None]
 
 
 class Built(NamedTuple):
-    """Which engine was chosen for which architecture, and how its experts run (None: it has none)."""
+    """Which engine was chosen for which architecture, and how its experts run (None: it has none).
+
+    ``why`` tells why it is not the fast one, where the choice was open.
+    """
 
     engine: str
     architecture: str
     routed_experts: dict[str, Any] | None = None
+    why: str = ""
 
 
 class Runner(Protocol):

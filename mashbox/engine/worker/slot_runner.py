@@ -1,10 +1,10 @@
-"""What runners over a :class:`~mashbox.engine.worker.cache.SlotCache` share: the slots' books and bounds."""
+"""What runners over :class:`~mashbox.engine.worker.slot_pools.SlotPools` share: slots' books and bounds."""
 
 from collections.abc import Sequence
 
 import torch
 
-from mashbox.engine.worker.cache import SlotCache, SlotState, Snapshot
+from mashbox.engine.worker.slot_pools import SlotPools, SlotState, Snapshot
 
 
 class SlotRunner:
@@ -21,7 +21,7 @@ class SlotRunner:
     vocab_size: int
     weight_bytes: int
     kv_bytes: int
-    _cache: SlotCache
+    _cache: SlotPools
 
     @property
     def recurrent(self) -> bool:

@@ -22,7 +22,15 @@ NAMES = ["alone", "from the cache", "together"]
 
 
 def run(folder: Path, *, weights: str = "auto", slots: int = 2, ctx: int = 256) -> Report:
-    start = Start(model=str(folder), format="safetensors", ctx=ctx, slots=slots, weights=weights, threads=1)
+    start = Start(
+        model=str(folder),
+        format="safetensors",
+        engine="exact",
+        ctx=ctx,
+        slots=slots,
+        weights=weights,
+        threads=1,
+    )
     prompts = [prompt(1), prompt(9, seed=1), prompt(40, seed=2)]
     return certify(Job(start=start, prompts=prompts, text=prompt(400, seed=3)), lambda *_: None)
 

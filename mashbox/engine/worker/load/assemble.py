@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mashbox.engine.worker.kernels.cpu import PackedMatrix
 from mashbox.engine.worker.kernels.decoder import Decoder, DecoderLayer
-from mashbox.engine.worker.load.shapes import Shape, refusal
+from mashbox.engine.worker.load.shapes import NotFast, Shape
 
 Rows = NDArray[np.intp]
 """Numbers of rows, in an order."""
@@ -142,4 +142,4 @@ class _Layer:
             and self._shape.neighbours
             and self._weights.has(f"{self._prefix}self_attn.q_norm.weight")
         ):
-            raise refusal("it turns neighbouring numbers of heads that have norms")
+            raise NotFast("it turns neighbouring numbers of heads that have norms")

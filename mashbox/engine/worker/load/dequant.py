@@ -81,13 +81,14 @@ def _pieces(view: torch.Tensor, width: int) -> Iterator[torch.Tensor]:
 
 
 def _fill(rows: NDArray[Any], kind: str, view: torch.Tensor, values: Values | None) -> None:
-    numbers = _numbers(rows, kind)
+    numbers = numbers_of(rows, kind)
     if values is not None:
         numbers = values(numbers.float())
     view.copy_(numbers.view(view.shape))
 
 
-def _numbers(rows: NDArray[Any], kind: str) -> torch.Tensor:
+def numbers_of(rows: NDArray[Any], kind: str) -> torch.Tensor:
+    """The numbers of some rows of a GGUF tensor, in float32, or as plain types have them."""
     if kind == "BF16":
         return torch.from_numpy(rows.view(np.int16).copy()).view(torch.bfloat16)
     if kind in PLAIN:

@@ -102,7 +102,7 @@ def finish(module: nn.Module, seen: set[str]) -> int:
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise BadWeights(f"The weights lack the tensor {missing[0]!r}{more}.", GET_ANEW)
-    _compute_buffers(module)
+    compute_buffers(module)
     return memory_bytes(module)
 
 
@@ -113,7 +113,7 @@ def memory_bytes(module: nn.Module) -> int:
     return sum(storages.values())
 
 
-def _compute_buffers(module: nn.Module) -> None:
+def compute_buffers(module: nn.Module) -> None:
     """Give the buffers outside the state dict memory and let transformers initialise them."""
     model: Any = module
     computed: list[tuple[str, Tensor]] = []

@@ -15,7 +15,7 @@ from mashbox.engine.worker.kernels.decoder import Decoder
 from mashbox.engine.worker.load.architectures import find_architecture
 from mashbox.engine.worker.load.assemble import Rows, assemble
 from mashbox.engine.worker.load.gguf_names import Rule, find_rule
-from mashbox.engine.worker.load.shapes import Shape, refusal, shape_of
+from mashbox.engine.worker.load.shapes import NotFast, Shape, shape_of
 from mashbox.errors import GET_ANEW, BadWeights
 from mashbox.gguf_file import GGUFFile
 from mashbox.gguf_keys import Keys
@@ -34,7 +34,7 @@ def load_packed(path: Path, progress: Progress) -> tuple[Decoder, Shape, str]:
     weights = GGUFWeights(file, shape, fields, progress)
     decoder = assemble(shape, weights)
     if left := weights.left():
-        raise refusal(f"it has the tensor {left!r}")
+        raise NotFast(f"it has the tensor {left!r}")
     return decoder, shape, file.architecture
 
 
@@ -70,7 +70,7 @@ class GGUFWeights:
         source, rule = self._source(name, shape)
         kind = self._file.tensors[source].type
         if not can_pack(kind):
-            raise refusal(f"the tensor {source!r} has the type {kind}")
+            raise NotFast(f"the tensor {source!r} has the type {kind}")
         data = self._file.data(source)
         order = _order(rule, shape[0], self._config)
         if rows is not None:
@@ -83,7 +83,7 @@ class GGUFWeights:
         source, rule = self._source(name, (size,))
         numbers = _numbers(self._file.data(source), self._file.tensors[source].type)
         if numbers is None:
-            raise refusal(f"the tensor {source!r} has the type {self._file.tensors[source].type}")
+            raise NotFast(f"the tensor {source!r} has the type {self._file.tensors[source].type}")
         self._count(self._file.tensors[source].nbytes)
         if rule.values:
             numbers = rule.values(numbers)

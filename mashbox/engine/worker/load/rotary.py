@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mashbox.engine.worker.load.shapes import Shape, refusal
+from mashbox.engine.worker.load.shapes import NotFast, Shape
 
 _FOLLOWS_LENGTH = ("dynamic", "longrope")
 
@@ -24,7 +24,7 @@ def rotary_tables(shape: Shape, ctx: int) -> dict[str, tuple[Tensor, Tensor]]:
 def _table(rope: Mapping[str, Any], shape: Shape, ctx: int) -> tuple[Tensor, Tensor]:
     frequencies, scaling = _frequencies(rope, shape, ctx)
     if frequencies.numel() * 2 != shape.turned:
-        raise refusal(f"{frequencies.numel() * 2} of {shape.turned} numbers of a head are turned")
+        raise NotFast(f"{frequencies.numel() * 2} of {shape.turned} numbers of a head are turned")
     angles = torch.arange(ctx).float()[:, None] * frequencies.float()[None, :]
     return (angles.cos() * scaling).contiguous(), (angles.sin() * scaling).contiguous()
 
@@ -39,7 +39,7 @@ def _frequencies(rope: Mapping[str, Any], shape: Shape, ctx: int) -> tuple[Tenso
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     if kind not in ROPE_INIT_FUNCTIONS:
-        raise refusal(f"its rotary scaling is {kind!r}")
+        raise NotFast(f"its rotary scaling is {kind!r}")
     config = SimpleNamespace(
         rope_parameters=dict(rope),
         head_dim=shape.head_dim,

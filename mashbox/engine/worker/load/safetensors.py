@@ -30,7 +30,7 @@ Progress = Callable[[str, int, int], None]
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 
-_OTHER_INPUTS = re.compile(r"(^|\.)(vision_|visual|multi_modal|audio_|embed_vision|embed_audio|mtp)")
+OTHER_INPUTS = re.compile(r"(^|\.)(vision_|visual|multi_modal|audio_|embed_vision|embed_audio|mtp)")
 """Tensors of other inputs, and of draft heads: only the text part of a model is run."""
 
 _TEXT_PART = re.compile(r"^(?:model\.language_model|language_model\.model)\.(?=.)")
@@ -96,6 +96,13 @@ def _weight_files(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
+def open_tensors(folder: Path, stack: ExitStack, progress: Progress) -> dict[str, Any]:
+    """All tensors in ``folder`` by their names in the text part; indexing one reads it from its file."""
+    files = _weight_files(folder)
+    meter = _Meter(progress, sum(file.stat().st_size for file in files))
+    return dict(_open(files, stack, meter))
+
+
 class _Meter:
     """Adds up the bytes read and passes them on."""
 
@@ -158,6 +165,6 @@ def _convert(module: Any, slices: dict[str, _Slice], dtype: torch.dtype) -> set[
     for name, reason in info.conversion_errors.items():
         raise BadWeights(f"The tensor {name!r} can't be converted: {reason}", GET_ANEW)
     for name in sorted(info.unexpected_keys):
-        if not _OTHER_INPUTS.search(name):
+        if not OTHER_INPUTS.search(name):
             raise BadWeights(f"The weights hold a tensor {name!r} that the model has no place for.", GET_ANEW)
     return missing

@@ -70,15 +70,19 @@ _FAMILIES = {
     "smollm3": _LLAMA,
 }
 
-FAST_TYPES = frozenset(_FAMILIES)
-"""transformers' model types that the fast engine runs."""
+FAMILIES = frozenset(_FAMILIES)
+"""transformers' model types that are known here."""
 
 
-def refusal(why: str) -> UsageError:
-    """The error for a model that the fast engine does not run."""
-    return UsageError(
-        f"The fast engine does not run this model: {why}.", "Use --engine exact, or leave the choice to auto."
-    )
+class NotFast(UsageError):
+    """The fast engine does not run a model; ``why`` says the reason in words that follow a colon."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"The fast engine does not run this model: {why}.",
+            "Use --engine exact, or leave the choice to auto.",
+        )
+        self.why = why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +131,7 @@ def shape_of(model_type: str, fields: Fields) -> Shape:
     """The decoder that a configuration describes; UsageError, with the reason, if the engine runs none."""
     family = _FAMILIES.get(model_type)
     if family is None:
-        raise refusal(f"its type is {model_type!r}")
+        raise NotFast(f"its type is {model_type!r}")
     _check_fields(fields, family)
     heads = fields["num_attention_heads"]
     head_dim = fields.get("head_dim") or fields["hidden_size"] // heads
@@ -135,7 +139,7 @@ def shape_of(model_type: str, fields: Fields) -> Shape:
     ropes = _ropes(fields)
     parts = {rope.get("partial_rotary_factor", 1.0) for rope in ropes.values()}
     if len(parts) > 1:
-        raise refusal("its layers turn different parts of a head")
+        raise NotFast("its layers turn different parts of a head")
     shape = Shape(
         model_type=model_type,
         vocab=fields["vocab_size"],
@@ -167,24 +171,24 @@ def shape_of(model_type: str, fields: Fields) -> Shape:
 def check_sizes(shape: Shape) -> None:
     """UsageError for sizes that the kernels don't take."""
     if shape.head_dim % 16:
-        raise refusal(f"its heads have {shape.head_dim} numbers, no multiple of 16")
+        raise NotFast(f"its heads have {shape.head_dim} numbers, no multiple of 16")
     if shape.turned % 16:
-        raise refusal(f"{shape.turned} numbers of its heads are turned, no multiple of 16")
+        raise NotFast(f"{shape.turned} numbers of its heads are turned, no multiple of 16")
     for size in (shape.hidden, shape.inner, shape.heads * shape.head_dim):
         if size % 32:
-            raise refusal(f"a matrix has {size} inputs, no multiple of 32")
+            raise NotFast(f"a matrix has {size} inputs, no multiple of 32")
     if shape.heads % shape.kv_heads:
-        raise refusal("its heads can't be shared out evenly")
+        raise NotFast("its heads can't be shared out evenly")
 
 
 def _check_fields(fields: Fields, family: _Family) -> None:
     activation = fields.get("hidden_activation") or fields.get("hidden_act") or family.activation
     if activation not in (family.activation, "swish" if family.activation == "silu" else ""):
-        raise refusal(f"its activation is {activation!r}")
+        raise NotFast(f"its activation is {activation!r}")
     if fields.get("attn_logit_softcapping"):
-        raise refusal("its attention scores are capped")
+        raise NotFast("its attention scores are capped")
     if fields.get("use_bidirectional_attention"):
-        raise refusal("its tokens see later ones")
+        raise NotFast("its tokens see later ones")
 
 
 def _scales(model_type: str, fields: Fields, family: _Family, head_dim: int) -> dict[str, float]:
@@ -207,7 +211,7 @@ def _windows(fields: Fields, family: _Family) -> tuple[int, ...]:
     kinds = _kinds(fields, family)
     for kind in kinds:
         if kind not in ("full_attention", "sliding_attention"):
-            raise refusal(f"it has layers of {kind!r}")
+            raise NotFast(f"it has layers of {kind!r}")
     return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
 
 

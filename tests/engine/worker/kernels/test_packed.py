@@ -7,16 +7,25 @@ import pytest
 import torch
 
 from mashbox.engine.wire import Start
+from mashbox.engine.worker import build
 from mashbox.engine.worker.build import build_runner
 from mashbox.engine.worker.exact import ExactRunner
 from mashbox.engine.worker.fast import FastRunner
+from mashbox.engine.worker.kernels.cpu import pack
 from mashbox.engine.worker.load.gguf import load_gguf
 from mashbox.engine.worker.load.model import build_empty, fill
 from mashbox.engine.worker.load.packed import load_packed
+from mashbox.engine.worker.load.safetensors import load_safetensors
+from mashbox.engine.worker.load.shapes import FAMILIES
 from mashbox.errors import BadWeights, UsageError
+from mashbox.facts import read_facts
+from mashbox.memory import plan_memory
+from mashbox.packing import FAST_TYPES, PACKED_BITS, packed_bytes
 from tests.engine.worker.contract import prompt
+from tests.engine.worker.kernels.packing import random_blocks
 from tests.engine.worker.load.gguf_writer import ARCHITECTURES, tensors_of, write_gguf, write_tensors
-from tests.engine.worker.tiny import random_weights, tiny_config
+from tests.engine.worker.load.test_safetensors import save
+from tests.engine.worker.tiny import random_weights, tiny_config, tiny_model
 
 
 @pytest.fixture(autouse=True)
@@ -83,8 +92,7 @@ def test_progress_counts_the_file(tmp_path: Path) -> None:
     [
         ({"quant": "MXFP4"}, {}, "type MXFP4"),
         ({"model_type": "cohere2"}, {}, "cohere2"),
-        ({}, {"weights": "f32"}, "--weights auto"),
-        ({}, {"format": "safetensors"}, "GGUF"),
+        ({}, {"weights": "f32"}, "--weights f32"),
     ],
 )
 def test_what_does_not_apply_is_refused(
@@ -94,6 +102,90 @@ def test_what_does_not_apply_is_refused(
     with pytest.raises(UsageError, match=why) as caught:
         build_runner(start(path, **changes), lambda *_: None)
     assert "--engine exact" in str(caught.value.remedy)
+
+
+def test_a_gguf_file_is_not_rounded_again(tmp_path: Path) -> None:
+    path = written(tmp_path / "model.gguf")
+    with pytest.raises(UsageError, match="quantised already"):
+        build_runner(start(path, weights="q8", engine="auto"), lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "weights", "quant"),
+    [("llama", "q8", "Q8_0"), ("phi3", "q4", "Q4_1"), ("qwen3", "auto", "F32")],
+)
+def test_safetensors_are_rounded_as_a_file_would_be(
+    tmp_path: Path, model_type: str, weights: str, quant: str
+) -> None:
+    saved = save(tmp_path, model_type)
+    path = tmp_path / "model.gguf"
+    write_gguf(path, saved.module, saved.config, quant)
+    runners = []
+    for each in (start(tmp_path, format="safetensors", weights=weights, engine="auto"), start(path)):
+        runner, built = build_runner(each, lambda *_: None)
+        assert (built.engine, built.why) == ("fast", "")
+        runners.append(runner)
+    folder, file = (runner.prefill(0, prompt(40), logits=True) for runner in runners)
+    assert folder is not None and file is not None
+    assert torch.equal(folder, file)
+    assert runners[0].weight_bytes == read_facts(tmp_path, "safetensors").packed[weights]
+
+
+def test_half_precision_stays_as_it_is(tmp_path: Path) -> None:
+    module: Any = tiny_model("gemma3_text", dtype=torch.bfloat16).module
+    module.save_pretrained(tmp_path)
+    runner, _ = build_runner(start(tmp_path, format="safetensors"), lambda *_: None)
+    exact = ExactRunner(load_safetensors(tmp_path, torch.float32, lambda *_: None), slots=1, ctx=96)
+    matrices = sum(value.numel() for value in module.state_dict().values() if value.ndim == 2)
+    assert 2 * matrices < runner.weight_bytes < 2.1 * matrices
+    wanted, found = (each.prefill(0, prompt(40), logits=True) for each in (exact, runner))
+    assert wanted is not None and found is not None
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0.02 * float(wanted.abs().max()))
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "why"),
+    [
+        ({"model_type": "cohere2"}, {}, "cohere2"),
+        ({}, {"weights": "bf16"}, "--weights bf16"),
+        ({"quant": "MXFP4"}, {}, "MXFP4"),
+        ({"head_dim": 24}, {}, "24"),
+    ],
+)
+def test_auto_takes_the_exact_engine_where_it_must_and_says_why(
+    tmp_path: Path,
+    file: dict[str, Any],
+    changes: dict[str, Any],
+    why: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    path = written(tmp_path / "model.gguf", **file)
+    _, built = build_runner(start(path, engine="auto", **changes), lambda *_: None)
+    assert built.engine == "exact"
+    assert why in built.why
+    assert why in caplog.text
+
+
+def test_auto_without_kernels_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "library_path", lambda: tmp_path / "none.so")
+    path = written(tmp_path / "model.gguf")
+    _, built = build_runner(start(path, engine="auto"), lambda *_: None)
+    assert (built.engine, "C++ compiler" in built.why) == ("exact", True)
+
+
+def test_the_plan_knows_what_is_packed(tmp_path: Path) -> None:
+    path = written(tmp_path / "model.gguf", "Q5_1", vocab_size=125)
+    runner, _ = build_runner(start(path), lambda *_: None)
+    facts = read_facts(path, "gguf")
+    assert facts.packed == {"auto": runner.weight_bytes}
+    assert plan_memory(facts, 96, 2, 2, packed=facts.packed["auto"]).kv == runner.kv_bytes
+    assert FAST_TYPES | {"gemma2"} == FAMILIES
+
+
+@pytest.mark.parametrize("kind", sorted(PACKED_BITS))
+def test_every_type_takes_what_the_plan_says(kind: str) -> None:
+    found = pack(kind, random_blocks(13, 512, kind), 512)
+    assert found.data.nbytes == packed_bytes([(kind, 13, 512)], 0)
 
 
 def test_a_tensor_too_few_is_damage(tmp_path: Path) -> None:

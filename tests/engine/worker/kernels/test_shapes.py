@@ -13,7 +13,7 @@ from mashbox.engine.worker.kernels.cpu import best_instructions
 from mashbox.engine.worker.load.gguf import load_gguf
 from mashbox.engine.worker.load.model import build_empty
 from mashbox.engine.worker.load.rotary import rotary_tables
-from mashbox.engine.worker.load.shapes import FAST_TYPES, shape_of
+from mashbox.engine.worker.load.shapes import FAMILIES, shape_of
 from mashbox.engine.worker.rope import fix_frequencies
 from mashbox.errors import UsageError
 from tests.engine.worker.contract import prompt
@@ -54,7 +54,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
         },
     ),
 ]
-RUN = sorted(FAST_TYPES - {"gemma2"})
+RUN = sorted(FAMILIES - {"gemma2"})
 
 
 @pytest.fixture(autouse=True)
@@ -179,5 +179,5 @@ def test_shapes_that_do_not_fit_are_refused(model_type: str, changes: dict[str, 
 
 
 def test_each_type_has_a_module() -> None:
-    for model_type in FAST_TYPES:
+    for model_type in FAMILIES:
         assert build_empty(tiny_config(model_type), torch.float32)

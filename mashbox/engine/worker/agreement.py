@@ -1,0 +1,103 @@
+"""The fast engine's layers against transformers' modules, before a model is served for the first time.
+
+What the kernels computed for a few tokens, layer by layer, is handed to a process of its own
+(``python -m mashbox.engine.worker.agreement_check``), which has transformers; this one does without. A model
+that agreed is remembered, by its files, its context and everything that computes, so that later starts pay
+nothing.
+"""
+
+import hashlib
+import platform
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from mashbox import __version__
+from mashbox.engine.wire import Start
+from mashbox.engine.worker.fast import FastRunner
+from mashbox.engine.worker.kernels.compile import library_path
+from mashbox.engine.worker.kernels.cpu import best_instructions
+from mashbox.engine.worker.load.shapes import NotFast
+from mashbox.engine.worker.runner import Progress
+from mashbox.paths import state_dir
+
+TOKENS = 12
+"""Tokens that are compared; what shows only beyond them (where a window ends, say) is for the tests."""
+
+BOUND = 0.01
+"""Largest error allowed of what a layer adds: its root mean square, as a share of the layer's own."""
+
+TIMEOUT = 300.0
+"""Seconds that the comparison may take."""
+
+COMMAND = (sys.executable, "-m", "mashbox.engine.worker.agreement_check")
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of the model that differed most, in words, and its error; ``layers`` counts those compared."""
+
+    worst: float
+    where: str
+    layers: int
+
+
+def check_agreement(start: Start, runner: FastRunner, progress: Progress) -> None:
+    """Raise NotFast unless the runner (with an empty slot 0) agrees with transformers' modules."""
+    record = state_dir() / "agreements" / f"{_key(start)}.json"
+    if _known(record):
+        return
+    progress("comparing its layers with transformers' own, once", 0, 0)
+    finding = _compare(start, runner)
+    # Written so that NaN does not agree.
+    if not finding.worst <= BOUND:
+        raise NotFast(
+            f"{finding.where} differs from transformers' own by {finding.worst:.2g} of its size, "
+            f"more than {BOUND:g}"
+        )
+    try:
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_bytes(msgspec.json.encode(finding) + b"\n")
+    except OSError:
+        return  # it is compared again at the next start
+
+
+def _known(record: Path) -> bool:
+    try:
+        return msgspec.json.decode(record.read_bytes(), type=Finding).worst <= BOUND
+    except (OSError, msgspec.DecodeError):
+        return False
+
+
+def _key(start: Start) -> str:
+    """Over the model's files, and what reads and computes."""
+    path = Path(start.model)
+    files = sorted(path.glob("*")) if path.is_dir() else sorted(path.parent.glob(f"{path.stem[:-14]}*.gguf"))
+    stats = [(str(file), (stat := file.stat()).st_size, stat.st_mtime_ns) for file in {path, *files}]
+    versions = [__version__, *(version(name) for name in ("torch", "transformers"))]
+    parts = [sorted(stats), versions, library_path().name, best_instructions(), platform.machine()]
+    parts += [start.ctx, start.weights]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _compare(start: Start, runner: FastRunner) -> Finding:
+    ids = [(7 + 7919 * i) % runner.vocab_size for i in range(min(TOKENS, start.ctx))]
+    states, logits = runner.trace(0, ids)
+    with tempfile.TemporaryDirectory() as folder:
+        traced = Path(folder) / "traced.npz"
+        np.savez(traced, ids=np.array(ids), states=states.numpy(), logits=logits.numpy())
+        try:
+            done = subprocess.run(
+                [*COMMAND, str(traced)],
+                input=msgspec.json.encode(start),
+                stdout=subprocess.PIPE,
+                timeout=TIMEOUT,
+                check=True,
+            )
+            return msgspec.json.decode(done.stdout, type=Finding)
+        except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as error:
+            raise NotFast(f"it could not be compared with transformers' own modules ({error})") from error

@@ -1,0 +1,181 @@
+"""The state of all slots, whatever runs on it: keys and values, and what else a slot keeps.
+
+A layer's keys live in one tensor [slots, kv_heads, ctx, key_dim], its values likewise; each state of a
+linear-attention layer in one tensor [slots, ...].
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mashbox.engine.worker.block import Block
+from mashbox.errors import DoesNotFit
+
+StateKey = tuple[str, int, int]
+"""("conv" or "recurrent", layer, number of the state within the layer)"""
+
+Layout = tuple[tuple[object, ...], ...]
+"""What the pools of a cache are called, their shapes without slots and tokens, and their dtypes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One slot's states of convolutions and recurrences, without the slot's axis, one behind the other."""
+
+    block: Block
+    layout: Layout
+
+    @property
+    def nbytes(self) -> int:
+        return self.block.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """One slot's exported state: copies of the tensors of its tokens ``start`` to ``length``.
+
+    They are keys and values [kv_heads, length - start, dim], two a layer that has them, one behind the other;
+    ``end`` is None of an empty slot.
+    """
+
+    start: int
+    length: int
+    block: Block
+    end: Snapshot | None
+    layout: Layout
+
+    @property
+    def nbytes(self) -> int:
+        return self.block.nbytes + (self.end.nbytes if self.end else 0)
+
+
+class SlotPools:
+    """The pools of ``slots`` static slots of ``ctx`` tokens, and what can be done to a slot's state.
+
+    ``lengths`` are the tokens that each slot holds.
+    """
+
+    def __init__(self, slots: int, ctx: int) -> None:
+        self.slots = slots
+        self.ctx = ctx
+        self.lengths = [0] * slots
+        self._keys: dict[int, Tensor] = {}
+        self._values: dict[int, Tensor] = {}
+        self._pools: dict[StateKey, Tensor] = {}
+        self._layout: Layout = ()
+
+    def allocate(self, layers: int, heads: int, dim: int, dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
+        """Make the pools of a runner that writes them itself: keys and values of each layer.
+
+        They are [slots, heads, ctx, dim].
+        """
+        like = torch.empty(1, heads, 1, dim, dtype=dtype)
+        for layer in range(layers):
+            self._keys[layer] = self._pool_of_tokens(like)
+            self._values[layer] = self._pool_of_tokens(like)
+        self._lay_out()
+        return list(zip(self._keys.values(), self._values.values(), strict=True))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all pools."""
+        return sum(t.nbytes for t in [*self._keys.values(), *self._values.values(), *self._pools.values()])
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether there are states that can't be cut back to an earlier token."""
+        return bool(self._pools)
+
+    @property
+    def snapshot_bytes(self) -> int:
+        """Bytes of one slot's states."""
+        return sum(pool.nbytes for pool in self._pools.values()) // self.slots
+
+    def snapshot(self, slot: int) -> Snapshot:
+        return Snapshot(Block(self._states(slot)), self._layout)
+
+    def rewind(self, slot: int, length: int, snapshot: Snapshot) -> None:
+        states = self._states(slot)
+        for to, held in zip(states, snapshot.block.views(states), strict=True):
+            to.copy_(held)
+        self.lengths[slot] = length
+
+    def copy(self, source: int, target: int, length: int, snapshot: Snapshot | None) -> None:
+        """Copy ``length`` tokens; the states come from ``snapshot`` where there is one."""
+        for to, held in zip(self._tokens(target, length), self._tokens(source, length), strict=True):
+            to.copy_(held)
+        if snapshot is None:
+            for pool in self._pools.values():
+                pool[target] = pool[source]
+        else:
+            self.rewind(target, length, snapshot)
+        self.lengths[target] = length
+
+    def export(self, slot: int, start: int = 0) -> SlotState:
+        length = self.lengths[slot]
+        end = self.snapshot(slot) if length else None
+        return SlotState(start, length, Block(self._tokens(slot, length, start)), end, self._layout)
+
+    def restore(
+        self,
+        slot: int,
+        states: Sequence[SlotState],
+        length: int,
+        snapshot: Snapshot | None,
+        source: int,
+        kept: int,
+    ) -> None:
+        """``kept`` tokens of ``source``, then those of each state, up to ``length``."""
+        if source != slot:
+            for to, held in zip(self._tokens(slot, kept), self._tokens(source, kept), strict=True):
+                to.copy_(held)
+        for state in states:
+            room = self._tokens(slot, state.length, state.start)
+            wanted = max(length - state.start, 0)
+            for to, held in zip(room, state.block.views(room), strict=True):
+                to[:, :wanted] = held[:, :wanted]
+        if end := snapshot or (states[-1].end if states else None):
+            self.rewind(slot, length, end)
+        elif source != slot:
+            for pool in self._pools.values():
+                pool[slot] = pool[source]
+        self.lengths[slot] = length
+
+    def fits(self, state: SlotState | Snapshot) -> bool:
+        """Whether it was exported by a cache of this shape; a whole state must have room here too."""
+        return state.layout == self._layout and (isinstance(state, Snapshot) or state.length <= self.ctx)
+
+    def _tokens(self, slot: int, length: int, start: int = 0) -> list[Tensor]:
+        """Views of a slot's keys and values [kv_heads, length - start, dim]."""
+        return [pool[slot, :, start:length] for pool in [*self._keys.values(), *self._values.values()]]
+
+    def _states(self, slot: int) -> list[Tensor]:
+        """Views of a slot's states."""
+        return [pool[slot] for pool in self._pools.values()]
+
+    def _lay_out(self) -> None:
+        """Note the pools that there are now."""
+        pools = [*self._keys.items(), *self._values.items(), *self._pools.items()]
+        counted = len(self._keys) + len(self._values)
+        self._layout = tuple(
+            # Of keys and values without the tokens, of which contexts differ.
+            (key, (pool.shape[1], pool.shape[3]) if index < counted else pool.shape[1:], pool.dtype)
+            for index, (key, pool) in enumerate(pools)
+        )
+
+    def _pool_of_tokens(self, like: Tensor) -> Tensor:
+        return self._pool(like, like.shape[1], self.ctx, like.shape[3])
+
+    def _pool(self, like: Tensor, *shape: int) -> Tensor:
+        try:
+            # An ordinary tensor, which may be changed outside of inference mode as well.
+            with torch.inference_mode(False):
+                return torch.zeros(self.slots, *shape, dtype=like.dtype, device=like.device)
+        except RuntimeError as error:
+            # What torch raises when memory is refused, on any device.
+            raise DoesNotFit(
+                f"There is no memory for {self.slots} slots of {self.ctx} tokens.",
+                "Use a smaller --ctx or fewer --slots.",
+            ) from error

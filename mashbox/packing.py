@@ -1,0 +1,61 @@
+"""What the fast engine makes of a model, known without torch: which models it runs, and what they take.
+
+The kernels and the loader decide; tests hold these tables to them.
+"""
+
+from collections.abc import Iterable
+
+PACKED_BITS = {
+    "F32": 32.0,
+    "F16": 16.0,
+    "BF16": 16.0,
+    "Q4_0": 4.5,
+    "Q4_1": 5.0,
+    "Q5_0": 5.5,
+    "Q5_1": 6.0,
+    "Q8_0": 8.5,
+    "Q4_K": 4.625,
+    "Q5_K": 5.625,
+    "Q6_K": 6.5625,
+}
+"""Bits of a weight in memory, by the type of its matrix in the file."""
+
+QUANTISED = {"q8": "Q8_0", "q4": "Q4_1"}
+"""The types that ``--weights`` rounds unquantised weights to while they are loaded."""
+
+FAST_ARCHITECTURES = {
+    "ernie4_5": "ernie4_5",
+    "exaone4": "exaone4",
+    "gemma": "gemma",
+    "gemma3": "gemma3_text",
+    "glm4": "glm4",
+    "granite": "granite",
+    "llama": "llama",
+    "mistral3": "mistral",
+    "olmo2": "olmo2",
+    "phi3": "phi3",
+    "qwen2": "qwen2",
+    "qwen2vl": "qwen2",
+    "qwen3": "qwen3",
+    "qwen3vl": "qwen3",
+    "seed_oss": "seed_oss",
+    "smollm3": "smollm3",
+}
+"""GGUF architectures whose dense models the fast engine runs, each with one of its transformers' types."""
+
+FAST_TYPES = frozenset({*FAST_ARCHITECTURES.values(), "olmo3"})
+"""transformers' model types that the fast engine runs."""
+
+
+def packed_bytes(matrices: Iterable[tuple[str, int, int]], numbers: int) -> int | None:
+    """Bytes of packed weights; None if a matrix can't be packed.
+
+    ``matrices`` are (type, outputs, inputs), ``numbers`` counts those that are kept in float32.
+    """
+    total = 4.0 * numbers
+    for kind, outputs, inputs in matrices:
+        if kind not in PACKED_BITS or inputs % 32:
+            return None
+        # Panels are of eight rows, the last one filled up.
+        total += PACKED_BITS[kind] / 8 * inputs * (-(-outputs // 8) * 8)
+    return int(total)
