@@ -29,7 +29,7 @@ async def tiny_engine(folder: Path, model_type: str, weights: str = "auto") -> A
         spec=None,
         source="-",
     )
-    settings = EngineSettings(ctx=CTX, slots=SLOTS, weights=weights, threads=1)
+    settings = EngineSettings(ctx=CTX, slots=SLOTS, weights=weights, threads=1, engine="exact")
     engine = LocalEngine(model, read_facts(folder, "safetensors"), settings)
     await engine.start()
     try:
