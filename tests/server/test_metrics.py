@@ -35,6 +35,7 @@ COUNTERS = {
     "mashbox:spec_decode_num_drafts_total",
     "mashbox:spec_decode_num_draft_tokens_total",
     "mashbox:spec_decode_num_accepted_tokens_total",
+    "mashbox:spec_decode_num_accepted_tokens_per_pos_total",
 }
 GAUGES = {
     "mashbox:num_requests_running",
@@ -111,6 +112,27 @@ def test_every_family_is_there_while_loading_and_named_as_vllm_names_it() -> Non
     assert not [sample for sample in page.samples if sample.name.endswith("_created")]
     assert not [sample for sample in page.samples if sample.name == "mashbox:programs_compiled_after_ready"]
     assert page.ended() == {"stop": 0, "length": 0, "abort": 0, "error": 0}
+
+
+def test_speculation_is_told_by_runs_tokens_and_places() -> None:
+    status = EngineStatus(state="ok", drafts=5, drafted=12, accepted=(4, 3, 1))
+    with live(ScriptedEngine(status=status)) as server:
+        found = {
+            (
+                sample.name.removeprefix("mashbox:spec_decode_num_"),
+                sample.labels.get("position"),
+            ): sample.value
+            for sample in scrape(server).samples
+            if "spec_decode" in sample.name
+        }
+    assert found == {
+        ("drafts_total", None): 5,
+        ("draft_tokens_total", None): 12,
+        ("accepted_tokens_total", None): 8,
+        ("accepted_tokens_per_pos_total", "0"): 4,
+        ("accepted_tokens_per_pos_total", "1"): 3,
+        ("accepted_tokens_per_pos_total", "2"): 1,
+    }
 
 
 def test_labels_tell_the_model_and_the_reason_and_nothing_of_who_asked() -> None:

@@ -20,10 +20,12 @@ _LEAST_TABLE, _MOST_TABLE = 1 << 10, 1 << 17
 _BANDS = (3, 6, 15)
 _CHANCES = (0.3, 0.5, 0.7, 0.85)
 _LEARN = 0.12
+_UNLIKELY = 0.02
+"""Chance below which no further guess is made."""
 
 
 class Guess(NamedTuple):
-    """A token, and the chance that it comes if all guesses before it did."""
+    """A token, and the chance that it and all guesses before it come."""
 
     token: int
     chance: float
@@ -74,11 +76,15 @@ class Drafter:
         if self._next < 0:
             return ()
         found: list[Guess] = []
+        chance = 1.0
         period = len(self._tokens) - self._next
         for ahead in range(most):
             # What lies beyond the end is the guess itself: the sequence repeats.
             token = self._tokens[self._next + ahead] if ahead < period else found[ahead - period].token
-            found.append(Guess(token, self._chances[_band(self._length + ahead)]))
+            chance *= self._chances[_band(self._length + ahead)]
+            if chance < _UNLIKELY:
+                break
+            found.append(Guess(token, chance))
         return found
 
     def _note(self, token: int) -> None:
@@ -116,8 +122,8 @@ class Drafter:
         return length
 
 
+_BAND = [sum(length > most for most in _BANDS) for length in range(_BANDS[-1] + 2)]
+
+
 def _band(length: int) -> int:
-    for band, most in enumerate(_BANDS):
-        if length <= most:
-            return band
-    return len(_BANDS)
+    return _BAND[min(length, len(_BAND) - 1)]

@@ -25,9 +25,10 @@ _WORTH = 0.03
 _EACH_MORE = 0.3
 _ROWS = np.arange(MOST_ROWS + 1)
 _PRIOR = 1.0 + _EACH_MORE * (_ROWS - 1)
-_UNLIKELY = 0.02
 _LEVEL_LEARN, _SHAPE_LEARN = 0.25, 0.06
 _OUTLIER = 4.0
+_LASTS = 16
+"""Steps for which a table of costs is good, unless a number of rows runs for the first time."""
 
 
 class StepCosts:
@@ -40,11 +41,14 @@ class StepCosts:
     def __init__(self) -> None:
         self._level = 0.0
         self._shape: dict[int, float] = {}
+        self._table: list[float] = []
+        self._age = 0
 
     def took(self, rows: int, seconds: float) -> None:
         """A step of so many rows ran; one of more than MOST_ROWS tells nothing that is asked for."""
         if rows > MOST_ROWS:
             return
+        self._age += 1
         if not self._level:
             self._level = seconds / float(_PRIOR[rows])
         known = self._shape.get(rows)
@@ -55,10 +59,14 @@ class StepCosts:
             self._shape[rows] = known * ratio**_SHAPE_LEARN
         else:
             self._shape[rows] = self._correction(rows) * ratio
+            self._age = _LASTS
 
     def table(self) -> list[float]:
         """Seconds to expect by the number of rows, 0 to MOST_ROWS; all 0 before any step ran."""
-        return [float(time) for time in self._level * _PRIOR * self._correction(_ROWS)]
+        if self._age >= _LASTS or not self._table:
+            self._age = 0
+            self._table = [float(time) for time in self._level * _PRIOR * self._correction(_ROWS)]
+        return self._table
 
     def _correction(self, rows: Any) -> Any:
         """What was measured by what was expected before; between the nearest known numbers of rows."""
@@ -76,10 +84,12 @@ def plan(drafters: Sequence[tuple[Drafter | None, int]], costs: StepCosts) -> li
     """
     rows = len(drafters)
     room = MOST_ROWS - rows
-    offers = [drafter.guesses(min(most, room)) if drafter else () for drafter, most in drafters]
+    # No more than are likely to be chosen: each costs a microsecond, wanted or not.
+    each = room if rows == 1 else 2 * room // rows + 1
+    offers = [drafter.guesses(min(most, each)) if drafter else () for drafter, most in drafters]
     chosen: list[list[int]] = [[] for _ in drafters]
     seconds = costs.table() if any(offers) else [0.0]
-    if not seconds[-1]:
+    if room < 1 or not seconds[-1]:
         return chosen
     order = _by_gain(offers)[:room]
     gained, best, count = 0.0, _WORTH * rows, 0
@@ -100,12 +110,9 @@ def _by_gain(offers: Sequence[Sequence[Guess]]) -> list[tuple[float, int]]:
     """
     gains = []
     for row, guesses in enumerate(offers):
-        tokens, chance = 1.0, 1.0
+        tokens = 1.0
         for guess in guesses:
-            chance *= guess.chance
-            if chance < _UNLIKELY:
-                break
-            gains.append((math.log1p(chance / tokens), row))
-            tokens += chance
+            gains.append((math.log1p(guess.chance / tokens), row))
+            tokens += guess.chance
     gains.sort(key=lambda gain: -gain[0])
     return gains
