@@ -88,7 +88,10 @@ def test_logits_are_those_of_the_exact_runner(instructions: int, halves: None) -
     exact = ExactRunner(LoadedModel(module, loaded.config, "llama", size, torch.float32), slots=1, ctx=CTX)
     runner = fast(slots=1, instructions=instructions)
     for seed in range(4):
-        ids = prompt(30, seed=seed)
+        # The longer ones end in the second span of positions.
+        ids = prompt(30 if seed % 2 else 150, seed=seed)
+        for each in (exact, runner):
+            each.reset(0)
         wanted, found = (r.prefill(0, ids, logits=True) for r in (exact, runner))
         assert wanted is not None and found is not None
         torch.testing.assert_close(found, wanted, rtol=0, atol=TOLERANCE * float(wanted.abs().max()))
@@ -111,6 +114,23 @@ def test_any_cut_into_pieces_gives_the_same_bits() -> None:
         assert found is not None and whole is not None
         assert torch.equal(found, whole)
         assert torch.equal(runner.decode([3], [9]), after)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "gemma3_text"])
+def test_a_long_context_gives_the_same_bits_in_any_pieces(model_type: str) -> None:
+    """Pieces of at most 16 rows have their spans computed apart, longer ones one after the other."""
+    ids = prompt(391)
+    found = []
+    for threads, sizes in ((1, [64] * 6 + [7]), (3, [16] * 24 + [7]), (2, [120, 1, 140, 5, 125])):
+        runner = fast(model_type, slots=1, ctx=400, threads=threads)
+        first = 0
+        for size in sizes:
+            logits = runner.prefill(0, ids[first : first + size], logits=True)
+            first += size
+        assert first == len(ids) and logits is not None
+        found.append(torch.cat([logits, runner.decode([0], [9])[0]]))
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
 
 
 def test_any_batch_and_any_threads_give_the_same_bits() -> None:

@@ -12,8 +12,10 @@ using F8 = __m256;
 using I8 = __m256i;
 
 // The inner functions of a product must be one: g++ gives up on its own where a function has grown long.
+#if !defined(ALWAYS)
 #define ALWAYS inline __attribute__((always_inline))
-constexpr int kPanels = 2;  // that a product takes together
+#endif
+constexpr int kPanels = 2, kRows = 4;  // that a product takes together
 
 inline F8 load(const float* p) { return _mm256_loadu_ps(p); }
 inline void store(float* p, F8 a) { _mm256_storeu_ps(p, a); }
@@ -46,6 +48,24 @@ inline F8 signed_bytes(const uint8_t* p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
 inline F8 to_float(I8 a) { return _mm256_cvtepi32_ps(a); }
+// Eight vectors of eight, rows to columns.
+inline void transpose(F8* a) {
+    F8 b[8], c[8];
+    for (int i = 0; i < 4; ++i) {
+        b[2 * i] = _mm256_unpacklo_ps(a[2 * i], a[2 * i + 1]);
+        b[2 * i + 1] = _mm256_unpackhi_ps(a[2 * i], a[2 * i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        c[i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
+        c[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
+        c[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44);
+        c[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; ++i) {
+        a[i] = _mm256_permute2f128_ps(c[i], c[i + 4], 0x20);
+        a[i + 4] = _mm256_permute2f128_ps(c[i], c[i + 4], 0x31);
+    }
+}
 // 2^n of whole numbers n from -126 to 127; anything for NaN.
 inline F8 power_of_two(F8 n) {
     const I8 biased = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));

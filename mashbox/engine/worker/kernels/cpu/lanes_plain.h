@@ -14,8 +14,10 @@ struct I8 {
     int32_t v[8];
 };
 
+#if !defined(ALWAYS)
 #define ALWAYS inline
-constexpr int kPanels = 1;  // that a product takes together
+#endif
+constexpr int kPanels = 1, kRows = 2;  // that a product takes together
 
 #define LANES for (int i = 0; i < 8; ++i)
 
@@ -79,6 +81,16 @@ inline F8 bfloat_load(const uint16_t* p) {
 inline F8 unsigned_bytes(const uint8_t* p) { F8 a; LANES a.v[i] = float(p[i]); return a; }
 inline F8 signed_bytes(const uint8_t* p) { F8 a; LANES a.v[i] = float(int8_t(p[i])); return a; }
 inline F8 to_float(I8 a) { F8 b; LANES b.v[i] = float(a.v[i]); return b; }
+// Eight vectors of eight, rows to columns.
+inline void transpose(F8* a) {
+    for (int i = 0; i < 8; ++i) {
+        for (int j = i + 1; j < 8; ++j) {
+            const float other = a[i].v[j];
+            a[i].v[j] = a[j].v[i];
+            a[j].v[i] = other;
+        }
+    }
+}
 // 2^n of whole numbers n from -126 to 127; anything for NaN.
 inline F8 power_of_two(F8 n) {
     LANES {

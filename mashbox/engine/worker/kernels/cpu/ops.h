@@ -8,6 +8,27 @@
 
 namespace mashbox {
 
+constexpr int64_t kSpan = 128;  // positions whose attention is computed as one part
+constexpr int64_t kPart = 8;    // numbers of a part before its `dim` values: the largest score, and the sum
+
+// A query [dim] over the positions first..end - 1, and where its part of a span goes: [kPart + dim].
+struct Query {
+    const float* q;
+    int64_t first, end;
+    float* part;
+};
+
+// Queries of one slot over the positions begin..end - 1; keys and values [end - begin, dim] are of one head.
+// Queries of one row follow each other.
+struct Span {
+    const Query* query;
+    int64_t queries;
+    int64_t begin, end;
+    const uint16_t *keys, *values;
+    int64_t dim;
+    float scale;
+};
+
 struct Ops {
     // `groups` * 32 numbers, into the groups from `first` on. One that is not finite makes its group's scale
     // NaN.
@@ -20,9 +41,12 @@ struct Ops {
     // Turns the pairs (i, i + half) of one head.
     void (*rotate)(float* head, const float* cosine, const float* sine, int64_t half);
     void (*to_half)(const float* x, uint16_t* out, int64_t n);
-    // Attention of one head over `length` keys and values [length, dim]; `scores` has room for length + 8.
-    void (*attend)(const float* q, const uint16_t* keys, const uint16_t* values, int64_t length, int64_t dim,
-                   float scale, float* scores, float* out);
+    // The parts of a span for its queries; `scratch` has room for queries * kSpan + 32 * dim.
+    void (*attend)(const Span& span, float* scratch);
+    // Joins the part of a later span to that of all before it.
+    void (*join)(float* whole, const float* part, int64_t dim);
+    // What all parts joined come to: out [dim].
+    void (*finish)(const float* whole, int64_t dim, float* out);
     // gate = silu(gate) * up
     void (*gate)(float* gate, const float* up, int64_t n);
     // gate = gelu(gate) * up, by the tangent; n a multiple of 8

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "attention.h"
 #include "mashbox_cpu.h"
 #include "ops.h"
 #include "rows.h"
@@ -29,9 +30,7 @@ bool floating(const mashbox_model& model) {
 
 struct mashbox_engine {
     mashbox_engine(const mashbox_model& model, int threads, const Ops& ops)
-        : m_(model), ops_(ops), floating_(floating(model)), team_(threads), scores_(size_t(threads)) {
-        for (auto& row : scores_) row.resize(size_t(m_.ctx + 8));
-    }
+        : m_(model), ops_(ops), floating_(floating(model)), team_(threads), attention_(model, ops, threads) {}
 
     void step(int64_t rows, const int64_t* token, const int64_t* slot, const int64_t* position,
               int64_t wanted_count, const int64_t* wanted, float* out, float* trace) {
@@ -41,6 +40,7 @@ struct mashbox_engine {
         slot_ = slot;
         position_ = position;
         make_room(rows);
+        attention_.prepare(rows, slot, position);
         team_.run([&](int member) { walk(member, wanted_count, wanted, out); });
     }
 
@@ -180,7 +180,7 @@ struct mashbox_engine {
         const int64_t turned = m_.heads + 2 * m_.kv_heads;
         share(member, rows_ * turned, [&](int64_t i) { place(layer, i / turned, i % turned); });
         team_.barrier();
-        share(member, rows_ * m_.heads, [&](int64_t i) { attend(member, layer, i / m_.heads, i % m_.heads); });
+        attend(member, layer);
         team_.barrier();
         share(member, rows_, [&](int64_t r) {
             quantise(attended_.data() + r * query_width(), from_attention_, r);
@@ -231,14 +231,15 @@ struct mashbox_engine {
         if (layer.cosine) ops_.rotate(x, layer.cosine + at, layer.sine + at, half);
     }
 
-    void attend(int member, const mashbox_layer& layer, int64_t row, int64_t head) {
-        const int64_t shared = head / (m_.heads / m_.kv_heads), end = position_[row] + 1;
-        const int64_t first = layer.window && end > layer.window ? end - layer.window : 0;
-        const uint16_t* keys = cached(layer.keys, row, shared) + first * m_.head_dim;
-        const uint16_t* values = cached(layer.values, row, shared) + first * m_.head_dim;
-        ops_.attend(projected_.data() + row * width() + head * m_.head_dim, keys, values, end - first, m_.head_dim,
-                    m_.scale, scores_[size_t(member)].data(),
-                    attended_.data() + row * query_width() + head * m_.head_dim);
+    void attend(int member, const mashbox_layer& layer) {
+        share(member, attention_.pieces(layer), [&](int64_t i) {
+            attention_.compute(member, layer, i, projected_.data(), width(), attended_.data());
+        });
+        if (!attention_.apart()) return;
+        team_.barrier();
+        share(member, rows_ * m_.heads, [&](int64_t i) {
+            attention_.finish(layer, i / m_.heads, i % m_.heads, attended_.data());
+        });
     }
 
     void feed_forward(int member, const mashbox_layer& layer) {
@@ -269,7 +270,7 @@ struct mashbox_engine {
     const Ops& ops_;
     const bool floating_;  // whether a product takes rows as they are
     Team team_;
-    std::vector<std::vector<float>> scores_;
+    Attention attention_;
     std::vector<float> hidden_, normed_, branch_, projected_, attended_, gate_, up_;
     RowStore hidden_rows_, attention_rows_, inner_rows_;
     Rows from_hidden_{}, from_attention_{}, from_inner_{};
