@@ -33,7 +33,7 @@ def measure_ours(model: str, engine: str, threads: int, kind: str) -> float:
     rows = 4 if kind == "decode4" else 1
     runner, _ = build_runner(
         Start(
-            model=local.weights,
+            model=str(local.weights),
             format=local.format,
             ctx=4096,
             slots=rows,

@@ -16,6 +16,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mashbox.engine.worker.kernels import arena
 from mashbox.engine.worker.kernels.compile import library_path
 from mashbox.errors import UsageError
 
@@ -102,7 +103,7 @@ def pack(kind: str, rows: NDArray[Any], cols: int) -> PackedMatrix:
     if cols % block or cols % GROUP or source.shape[1] != cols // block * block_bytes:
         raise ValueError(f"Rows of {source.shape[1]} bytes do not hold {cols} weights of type {kind}.")
     number = _KINDS[kind]
-    data = torch.empty(library().mashbox_packed_bytes(number, source.shape[0], cols), dtype=torch.uint8)
+    data = arena.shared.take(library().mashbox_packed_bytes(number, source.shape[0], cols))
     library().mashbox_pack(number, source.ctypes.data, source.shape[0], cols, data.data_ptr())
     return PackedMatrix(kind, source.shape[0], cols, data)
 
