@@ -84,7 +84,7 @@ class GGUFFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self.paths = _parts(Path(path))
+        self.paths = parts(Path(path))
         self.metadata: dict[str, Any] = {}
         self.tensors: dict[str, TensorInfo] = {}
         self._maps: list[mmap.mmap] = []
@@ -172,7 +172,8 @@ def is_first_part(path: Path) -> bool:
     return match is None or int(match["no"]) == 1
 
 
-def _parts(path: Path) -> list[Path]:
+def parts(path: Path) -> list[Path]:
+    """The files of a model, in order, from any of them. Raises BadWeights if one is missing."""
     match = _PART.match(path.name)
     if not match:
         return [path]

@@ -17,6 +17,16 @@ FAST_RUNTIME_BYTES = 280 << 20
 _FAST_ROWS = 64
 """Rows of a prompt that the fast engine reads in one step."""
 
+_SPAN, _SPAN_ROWS = 128, 16
+"""Positions whose attention the fast engine computes as one part, and the rows of a step that have each part
+of their own (the kernels' kSpan and kApart)."""
+
+_RUN_ROWS = 32
+"""Rows of a step with guesses in it, each with its logits."""
+
+_DRAWN = 8
+"""Copies of a row that drawing its token takes at most."""
+
 _ATTENTION_BYTES = 128 << 20
 """Masks and scores: attention reads long prompts in blocks, whose size is bounded."""
 
@@ -70,16 +80,18 @@ def plan_memory(
 
 def _plan_fast(facts: ModelFacts, ctx: int, slots: int, packed: int) -> MemoryPlan:
     """The fast engine keeps keys and values in half precision, and works in float32 on few rows."""
-    # Two rotary tables where layers differ, of half a head each for cosine and sine, and the scores.
-    tables = ctx * 4 * (2 * facts.head_dim + facts.heads)
+    # Two rotary tables where layers differ, of half a head each for cosine and sine.
+    tables = ctx * 4 * 2 * facts.head_dim
+    # Of each span for each head: its answer, and eight numbers more.
+    parts = _SPAN_ROWS * facts.heads * (ctx // _SPAN + 1) * (facts.head_dim + 8) * 4
     rows = _FAST_ROWS * facts.hidden * _WIDE * 4
-    logits = slots * facts.vocab * 4 * 4
+    logits = (max(slots, _RUN_ROWS) + _DRAWN) * facts.vocab * 4
     return MemoryPlan(
         ctx=ctx,
         slots=slots,
         weights=packed,
         kv=slots * ctx * facts.kv_bytes_per_token(2),
-        working=FAST_RUNTIME_BYTES + tables + rows + logits,
+        working=FAST_RUNTIME_BYTES + tables + parts + rows + logits,
     )
 
 

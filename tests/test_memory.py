@@ -5,6 +5,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+import mashbox.engine.worker.kernels as kernels
+from mashbox import memory
+from mashbox.engine.worker.speculate import MOST_ROWS
 from mashbox.errors import DoesNotFit
 from mashbox.facts import ModelFacts
 from mashbox.memory import RUNTIME_BYTES, available_memory, check_fits, plan_memory
@@ -35,6 +38,16 @@ def test_the_plan_adds_up() -> None:
     assert plan.working > RUNTIME_BYTES
     assert plan.total == plan.weights + plan.kv + plan.working
     assert plan_memory(FACTS, 4096, 3, 2, weight_bytes=4).weights == 400_000_000
+
+
+def test_the_fast_plan_knows_what_a_step_works_in() -> None:
+    sources = Path(kernels.__file__).parent / "cpu"
+    assert f"kSpan = {memory._SPAN};" in (sources / "ops.h").read_text()
+    assert f"kApart = {memory._SPAN_ROWS};" in (sources / "attention.cpp").read_text()
+    assert memory._RUN_ROWS == MOST_ROWS
+    short, long = (plan_memory(FACTS, ctx, 4, 2, packed=60_000_000) for ctx in (1024, 32768))
+    assert long.working - short.working >= 16 * 8 * (31744 // 128) * (64 + 8) * 4
+    assert short.working > memory.FAST_RUNTIME_BYTES + 32 * 32000 * 4
 
 
 def test_what_fits_passes_and_one_byte_less_does_not() -> None:

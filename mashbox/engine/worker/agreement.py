@@ -7,10 +7,10 @@ nothing.
 """
 
 import hashlib
+import io
 import platform
 import subprocess
 import sys
-import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
@@ -24,6 +24,8 @@ from mashbox.engine.worker.kernels.compile import library_path
 from mashbox.engine.worker.kernels.cpu import best_instructions
 from mashbox.engine.worker.load.shapes import NotFast
 from mashbox.engine.worker.runner import Progress
+from mashbox.facts import safetensors_files
+from mashbox.gguf_file import parts
 from mashbox.paths import state_dir
 
 TOKENS = 12
@@ -76,28 +78,28 @@ def _known(record: Path) -> bool:
 def _key(start: Start) -> str:
     """Over the model's files, and what reads and computes."""
     path = Path(start.model)
-    files = sorted(path.glob("*")) if path.is_dir() else sorted(path.parent.glob(f"{path.stem[:-14]}*.gguf"))
-    stats = [(str(file), (stat := file.stat()).st_size, stat.st_mtime_ns) for file in {path, *files}]
+    files = [path / "config.json", *safetensors_files(path)] if path.is_dir() else parts(path)
+    stats = [(str(file), (stat := file.stat()).st_size, stat.st_mtime_ns) for file in files]
     versions = [__version__, *(version(name) for name in ("torch", "transformers"))]
-    parts = [sorted(stats), versions, library_path().name, best_instructions(), platform.machine()]
-    parts += [start.ctx, start.weights]
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
+    known = [sorted(stats), versions, library_path().name, best_instructions(), platform.machine()]
+    known += [start.ctx, start.weights]
+    return hashlib.sha256(repr(known).encode()).hexdigest()
 
 
 def _compare(start: Start, runner: FastRunner) -> Finding:
     ids = [(7 + 7919 * i) % runner.vocab_size for i in range(min(TOKENS, start.ctx))]
     states, logits = runner.trace(0, ids)
-    with tempfile.TemporaryDirectory() as folder:
-        traced = Path(folder) / "traced.npz"
-        np.savez(traced, ids=np.array(ids), states=states.numpy(), logits=logits.numpy())
-        try:
-            done = subprocess.run(
-                [*COMMAND, str(traced)],
-                input=msgspec.json.encode(start),
-                stdout=subprocess.PIPE,
-                timeout=TIMEOUT,
-                check=True,
-            )
-            return msgspec.json.decode(done.stdout, type=Finding)
-        except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as error:
-            raise NotFast(f"it could not be compared with transformers' own modules ({error})") from error
+    # By the pipe, not by a file: a disk that is full or can't be written must not change the engine.
+    traced = io.BytesIO()
+    np.savez(traced, ids=np.array(ids), states=states.numpy(), logits=logits.numpy())
+    try:
+        done = subprocess.run(
+            COMMAND,
+            input=msgspec.json.encode(start) + b"\n" + traced.getvalue(),
+            stdout=subprocess.PIPE,
+            timeout=TIMEOUT,
+            check=True,
+        )
+        return msgspec.json.decode(done.stdout, type=Finding)
+    except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as error:
+        raise NotFast(f"it could not be compared with transformers' own modules ({error})") from error

@@ -5,6 +5,7 @@ kernels gave to their layer, and its result is held to theirs. A probe has its l
 while it runs, so there is never more than one layer of them; of the embeddings and the head only some rows.
 """
 
+import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -140,9 +141,9 @@ def _rms(x: Tensor) -> Tensor:
 
 
 def main() -> None:
-    """A ``Start`` as JSON on stdin, the traced numbers in the file that is named; the finding on stdout."""
-    start = msgspec.json.decode(sys.stdin.buffer.read(), type=Start)
-    with np.load(sys.argv[1]) as traced:
+    """A line with a ``Start`` as JSON on stdin, the traced numbers (npz) behind it; the finding on stdout."""
+    start = msgspec.json.decode(sys.stdin.buffer.readline(), type=Start)
+    with np.load(io.BytesIO(sys.stdin.buffer.read())) as traced:
         ids = traced["ids"].tolist()
         states, logits = (torch.from_numpy(traced[name]) for name in ("states", "logits"))
     sys.stdout.buffer.write(msgspec.json.encode(compare(start, ids, states, logits)))

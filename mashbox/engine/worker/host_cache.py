@@ -91,6 +91,14 @@ class HostCache:
         """The most tokens that ``ids`` has in common with any entry, whether or not they can be taken up."""
         return max((common_prefix(e.ids, ids) for e in self._entries.values() if e.owner == owner), default=0)
 
+    def leans_on(self, ids: Ids, owner: str, reach: int) -> bool:
+        """Whether an entry goes on from tokens of ``ids`` beyond the first ``reach``, and needs those before."""
+        return any(
+            reach < entry.start <= common_prefix(entry.ids, ids)
+            for entry in self._entries.values()
+            if entry.owner == owner
+        )
+
     def get(self, keys: Sequence[int]) -> list[Entry]:
         """Entries of a chain, which count as used: the first last, since the others need it."""
         for key in reversed(keys):

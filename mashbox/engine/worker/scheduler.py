@@ -253,9 +253,10 @@ class Scheduler:
                 Row(sequence.id, drawn.tokens, drawn.finish, cached, drawn.drafted, drawn.accepted)
             )
         if drawn.failed:
-            self._failed.append(sequence.failure())
-            # A state that gave NaN once would give it again.
-            self._release(sequence, keep=sequence.sampler.guide is not None)
+            failure = sequence.failure()
+            self._failed.append(failure)
+            # A state that gave NaN once would give it again; a grammar's own failure left it whole.
+            self._release(sequence, keep=failure.kind == "request")
         elif drawn.finish:
             self._release(sequence)
 

@@ -194,7 +194,7 @@ class Slots:
     def _save_what_goes(self, index: int, stays: int) -> None:
         """Send to host memory what a slot is about to lose and nobody else holds."""
         slot = self._slots[index]
-        if slot.length - stays < WORTH_SAVING or not self._host.cap:
+        if slot.length == stays or not self._host.cap:
             return
         runner, ids, owner = self._runner, slot.ids, slot.owner
         once = runner.snapshot_bytes
@@ -202,7 +202,8 @@ class Slots:
         left = {**self._held_by(owner), index: ids[:stays]}
         while True:
             cover = self._cover(ids, owner, left, index)
-            if slot.length - self._usable(cover, ids, owner, left).length < WORTH_SAVING:
+            lost = slot.length - self._usable(cover, ids, owner, left).length
+            if lost < WORTH_SAVING and not self._host.leans_on(ids, owner, cover.reach):
                 return
             self._host.get(cover.chain)
             # Room is made before the copy is, so that the cap holds at every moment.
@@ -212,6 +213,8 @@ class Slots:
             # What the copy builds on may have been what had to go.
             if all(key in self._host for key in cover.chain):
                 self._host.put(ids, owner, runner.export(index, start), start)
+                # Newer than the copy, which is of no use without it.
+                self._host.get(cover.chain)
                 return
 
     def _held_by(self, owner: str) -> dict[int, Ids]:

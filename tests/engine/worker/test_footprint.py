@@ -126,3 +126,37 @@ def test_full_slots_stay_within_the_plan(
             await engine.stop()
 
     asyncio.run(go())
+
+
+@pytest.mark.slow
+@pytest.mark.real
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells what is not of a file")
+def test_the_fast_engine_stays_within_its_plan(starter_gguf: Path, tmp_path: Path) -> None:
+    write_tokenizer(starter_gguf, tmp_path)
+    model = LocalModel(
+        id="starter",
+        format="gguf",
+        weights=starter_gguf,
+        files=[],
+        tokenizer=tmp_path,
+        spec=None,
+        source="-",
+    )
+    facts = read_facts(starter_gguf, "gguf")
+    plan = plan_memory(facts, 2048, 3, 2, packed=facts.packed["auto"])
+
+    async def go() -> None:
+        engine = LocalEngine(model, facts, EngineSettings(ctx=2048, slots=3, engine="fast"))
+        await engine.start()
+        try:
+            await asyncio.wait_for(engine.wait_ready(), 120)
+            assert engine.status().engine == "fast"
+            await fill(engine, plan, facts.vocab)
+            lines = Path(f"/proc/{engine.status().worker_pid}/status").read_text().splitlines()
+            # Not the file's pages, which the system takes back when it needs them.
+            (own,) = (int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+            assert plan.weights + plan.kv < own <= plan.total
+        finally:
+            await engine.stop()
+
+    asyncio.run(go())

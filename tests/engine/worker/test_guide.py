@@ -197,6 +197,14 @@ def test_a_grammar_that_turns_out_too_costly_fails_its_request_only(guides: Guid
     assert words(heard[2]) == ("abc", "stop")
 
 
+def test_nan_under_a_grammar_is_not_kept(guides: Guides) -> None:
+    runner = CountingRunner(slots=1, ctx=64, vocab_size=LETTERS.size)
+    runner.broken_token = 1
+    (failed,) = run(Scheduler(runner, guides), [submit(1, grammar='start: "abc"')])[1]
+    assert isinstance(failed, Failed) and failed.kind == "device"
+    assert runner.held == [[]]
+
+
 BOOKING: dict[str, Any] = {
     "type": "object",
     "properties": {

@@ -205,6 +205,42 @@ def test_a_tail_is_saved_alone_and_brought_together_with_what_it_belongs_to() ->
     assert sum(len(entry.state.ids) for entry in host._entries.values()) < 900
 
 
+def test_what_others_build_on_is_put_out_last() -> None:
+    runner, log = CountingRunner(slots=1, ctx=4096), Log()
+    host = HostCache(BIG)
+    scheduler = Scheduler(runner, host=host)
+    talks = [tokens(0, 300), tokens(5, 200)]
+    for number in range(10):
+        talk = talks[number % 2]
+        talk += tokens(17 * number, 64)
+        talk += ask(scheduler, log, number, talk)[0]
+    assert len(host) > 6
+    while host:
+        for entry in host._entries.values():
+            assert host.chain(entry.ids, entry.owner, 0)[1] == len(entry.ids)
+        host.cap = host.bytes - 1
+        host._make_room(0)
+
+
+def test_the_few_tokens_that_a_saved_tail_needs_are_saved_too() -> None:
+    runner, log = CountingRunner(slots=2, ctx=512), Log()
+    scheduler = Scheduler(runner, host=HostCache(BIG))
+    base = tokens(0, 100)
+    base += ask(scheduler, log, 1, base)[0][:3]
+    ask(scheduler, log, 2, tokens(3, 120))
+    ask(scheduler, log, 3, tokens(4, 120))
+    # A slot goes on from what is in host memory by a few tokens, and the other one parts from it there.
+    turn = base + tokens(9, 10)
+    answer, _ = ask(scheduler, log, 4, turn, session="x")
+    other = turn + answer[:2] + tokens(answer[2], 60)
+    assert ask(scheduler, log, 5, other)[1] == len(turn) + 2
+    ask(scheduler, log, 6, turn, session="x")
+    ask(scheduler, log, 7, tokens(5, 120))
+    ask(scheduler, log, 8, tokens(6, 120))
+    assert not any(ids[: len(turn)] == turn for ids in runner.held)
+    assert ask(scheduler, log, 9, other) == (expected(runner, other, 4), len(other) - 1)
+
+
 @pytest.mark.parametrize("kind", [CountingRunner, RecurrentRunner])
 def test_conversations_that_take_turns_in_one_slot_never_read_twice(kind: type[CountingRunner]) -> None:
     runner, log = kind(slots=1, ctx=4096), Log()

@@ -3,7 +3,7 @@
 A :class:`Shape` is told by transformers' model type and the fields of its configuration, as a GGUF file's
 metadata or a ``config.json`` give them. What the types do differently is data in ``_FAMILIES``; the facts are
 those of transformers' modules, which every type is held to by the tests and, once, on each machine
-(:mod:`mashbox.engine.worker.selfcheck`).
+(:mod:`mashbox.engine.worker.agreement`).
 """
 
 from collections.abc import Mapping

@@ -88,8 +88,9 @@ class _Folder:
         return self._rounded(found.float())
 
     def rows(self, name: str, numbers: list[int]) -> Tensor:
-        found: Tensor = self._tensors[name][:]
-        return self._rounded(found[numbers].float())
+        # Row by row: the whole matrix may be a gigabyte.
+        found = torch.cat([self._tensors[name][number : number + 1] for number in numbers])
+        return self._rounded(found.float())
 
     def _rounded(self, tensor: Tensor) -> Tensor:
         if self._kind is None or tensor.ndim != 2:

@@ -1,6 +1,7 @@
 """The comparison with transformers' modules at the first start: what agrees, and what is remembered."""
 
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +83,17 @@ def test_a_model_that_differs_is_not_run(tmp_path: Path, monkeypatch: pytest.Mon
     for _ in range(2):
         with pytest.raises(NotFast, match=r"its layer 1 differs .* by 0\.5"):
             check_agreement(start(path), runner_of(path), lambda *_: None)
+
+
+def test_a_disk_that_can_not_be_written_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(agreement, "state_dir", lambda: tmp_path / "file" / "state")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    # Nor does a file beside the model that is none.
+    (tmp_path / "other.gguf").symlink_to("nowhere")
+    path = written(tmp_path / "model.gguf")
+    told: list[str] = []
+    check_agreement(start(path), runner_of(path), lambda *args: told.append(args[0]))
+    assert len(told) == 1

@@ -28,6 +28,8 @@ Attention::Attention(const mashbox_model& model, const Ops& ops, int threads)
     for (auto& scratch : scratch_) scratch.resize(size_t(queries * kSpan + 32 * m_.head_dim));
     for (auto& later : later_) later.resize(size_t(queries * part_size_));
     for (auto& query : query_) query.resize(size_t(queries));
+    // Room for the longest context: untouched memory costs nothing, and growing would copy, and take twice as much.
+    parts_.reserve(size_t(kApart * m_.heads * (m_.ctx / kSpan + 1) * part_size_));
 }
 
 void Attention::prepare(int64_t rows, const int64_t* slot, const int64_t* position) {
