@@ -2,8 +2,7 @@
 
 What the kernels computed for a few tokens, layer by layer, is handed to a process of its own
 (``python -m mashbox.engine.worker.agreement_check``), which has transformers; this one does without. A model
-that agreed is remembered, by its files, its context and everything that computes, so that later starts pay
-nothing.
+that agreed is remembered, by its files and everything that computes, so that later starts pay nothing.
 """
 
 import hashlib
@@ -48,9 +47,15 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     layers: int
 
 
-def check_agreement(start: Start, runner: FastRunner, progress: Progress) -> None:
-    """Raise NotFast unless the runner (with an empty slot 0) agrees with transformers' modules."""
-    record = state_dir() / "agreements" / f"{_key(start)}.json"
+def check_agreement(
+    start: Start, runner: FastRunner, progress: Progress, *, of_context: bool = True
+) -> None:
+    """Raise NotFast unless the runner (with an empty slot 0) agrees with transformers' modules.
+
+    ``of_context``: what is computed depends on the context's length, which is chosen by the memory that is
+    free, and may be another at every start.
+    """
+    record = state_dir() / "agreements" / f"{_key(start, start.ctx if of_context else 0)}.json"
     if _known(record):
         return
     progress("comparing its layers with transformers' own, once", 0, 0)
@@ -75,14 +80,14 @@ def _known(record: Path) -> bool:
         return False
 
 
-def _key(start: Start) -> str:
+def _key(start: Start, ctx: int) -> str:
     """Over the model's files, and what reads and computes."""
     path = Path(start.model)
     files = [path / "config.json", *safetensors_files(path)] if path.is_dir() else parts(path)
     stats = [(str(file), (stat := file.stat()).st_size, stat.st_mtime_ns) for file in files]
     versions = [__version__, *(version(name) for name in ("torch", "transformers"))]
     known = [sorted(stats), versions, library_path().name, best_instructions(), platform.machine()]
-    known += [start.ctx, start.weights]
+    known += [ctx, start.weights]
     return hashlib.sha256(repr(known).encode()).hexdigest()
 
 

@@ -12,7 +12,7 @@ from mashbox.engine.worker.fast import FastRunner
 from mashbox.engine.worker.kernels.compile import library_path
 from mashbox.engine.worker.kernels.cpu import library
 from mashbox.engine.worker.load.packed import load_packed
-from mashbox.engine.worker.load.rotary import rotary_tables
+from mashbox.engine.worker.load.rotary import follows_context, rotary_tables
 from mashbox.engine.worker.load.shapes import NotFast
 from mashbox.engine.worker.runner import Built, Progress, Runner
 from mashbox.errors import UsageError
@@ -69,7 +69,7 @@ def _build_fast(start: Start, progress: Progress, threads: int) -> tuple[Runner,
     runner = FastRunner(decoder, tables, slots=start.slots, ctx=start.ctx, threads=threads)
     progress("warming up", 0, 0)
     _warm_up(runner)
-    check_agreement(start, runner, progress)
+    check_agreement(start, runner, progress, of_context=follows_context(shape))
     return runner, Built("fast", architecture)
 
 

@@ -21,6 +21,11 @@ def rotary_tables(shape: Shape, ctx: int) -> dict[str, tuple[Tensor, Tensor]]:
     return {name: _table(rope, shape, ctx) for name, rope in shape.ropes.items()}
 
 
+def follows_context(shape: Shape) -> bool:
+    """Whether the angles of a position depend on the context that the tables are for."""
+    return any(rope.get("rope_type") in _FOLLOWS_LENGTH for rope in shape.ropes.values())
+
+
 def _table(rope: Mapping[str, Any], shape: Shape, ctx: int) -> tuple[Tensor, Tensor]:
     frequencies, scaling = _frequencies(rope, shape, ctx)
     if frequencies.numel() * 2 != shape.turned:
