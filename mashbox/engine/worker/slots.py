@@ -194,16 +194,16 @@ class Slots:
     def _save_what_goes(self, index: int, stays: int) -> None:
         """Send to host memory what a slot is about to lose and nobody else holds."""
         slot = self._slots[index]
-        if slot.length == stays or not self._host.cap:
-            return
         runner, ids, owner = self._runner, slot.ids, slot.owner
+        if not self._host.cap or self._not_worth(slot.length - stays, ids, owner, stays):
+            return
         once = runner.snapshot_bytes
         each = (runner.kv_bytes // runner.slots - once) // runner.ctx
         left = {**self._held_by(owner), index: ids[:stays]}
         while True:
             cover = self._cover(ids, owner, left, index)
             lost = slot.length - self._usable(cover, ids, owner, left).length
-            if lost < WORTH_SAVING and not self._host.leans_on(ids, owner, cover.reach):
+            if self._not_worth(lost, ids, owner, cover.reach):
                 return
             self._host.get(cover.chain)
             # Room is made before the copy is, so that the cap holds at every moment.
@@ -216,6 +216,10 @@ class Slots:
                 # Newer than the copy, which is of no use without it.
                 self._host.get(cover.chain)
                 return
+
+    def _not_worth(self, lost: int, ids: Ids, owner: str, reach: int) -> bool:
+        """Whether ``lost`` tokens behind ``reach`` may go: so few, and nothing saved builds on them."""
+        return lost < WORTH_SAVING and not self._host.leans_on(ids, owner, reach)
 
     def _held_by(self, owner: str) -> dict[int, Ids]:
         return {number: slot.ids for number, slot in enumerate(self._slots) if slot.owner == owner}
