@@ -6,6 +6,7 @@ while it runs, so there is never more than one layer of them; of the embeddings 
 """
 
 import io
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,11 +143,14 @@ def _rms(x: Tensor) -> Tensor:
 
 def main() -> None:
     """A line with a ``Start`` as JSON on stdin, the traced numbers (npz) behind it; the finding on stdout."""
-    start = msgspec.json.decode(sys.stdin.buffer.readline(), type=Start)
-    with np.load(io.BytesIO(sys.stdin.buffer.read())) as traced:
-        ids = traced["ids"].tolist()
-        states, logits = (torch.from_numpy(traced[name]) for name in ("states", "logits"))
-    sys.stdout.buffer.write(msgspec.json.encode(compare(start, ids, states, logits)))
+    with os.fdopen(os.dup(1), "wb") as sink:
+        # Whatever a library prints must not get between.
+        os.dup2(2, 1)
+        start = msgspec.json.decode(sys.stdin.buffer.readline(), type=Start)
+        with np.load(io.BytesIO(sys.stdin.buffer.read())) as traced:
+            ids = traced["ids"].tolist()
+            states, logits = (torch.from_numpy(traced[name]) for name in ("states", "logits"))
+        sink.write(msgspec.json.encode(compare(start, ids, states, logits)))
 
 
 if __name__ == "__main__":
