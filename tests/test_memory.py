@@ -5,8 +5,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-import mashbox.engine.worker.kernels as kernels
 from mashbox import memory
+from mashbox.engine.worker import kernels
 from mashbox.engine.worker.speculate import MOST_ROWS
 from mashbox.errors import DoesNotFit
 from mashbox.facts import ModelFacts
