@@ -92,7 +92,7 @@ class HostCache:
         return max((common_prefix(e.ids, ids) for e in self._entries.values() if e.owner == owner), default=0)
 
     def leans_on(self, ids: Ids, owner: str, reach: int) -> bool:
-        """Whether an entry goes on from tokens of ``ids`` beyond the first ``reach``, and needs those before."""
+        """Whether an entry begins among the tokens of ``ids`` behind ``reach``, and so needs them."""
         return any(
             reach < entry.start <= common_prefix(entry.ids, ids)
             for entry in self._entries.values()
