@@ -47,9 +47,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     layers: int
 
 
-def check_agreement(
-    start: Start, runner: FastRunner, progress: Progress, *, of_context: bool = True
-) -> None:
+def check_agreement(start: Start, runner: FastRunner, progress: Progress, *, of_context: bool = True) -> None:
     """Raise NotFast unless the runner (with an empty slot 0) agrees with transformers' modules.
 
     ``of_context``: what is computed depends on the context's length, which is chosen by the memory that is
