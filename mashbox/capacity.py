@@ -3,9 +3,11 @@
 import functools
 from collections.abc import Callable
 
+from mashbox.engine.worker.kernels.compile import library_path
 from mashbox.errors import DoesNotFit, UsageError
 from mashbox.facts import ModelFacts
 from mashbox.memory import MemoryPlan, check_fits, plan_memory
+from mashbox.settings import Settings
 
 SLOTS = (4, 2, 1)
 """Slots to try, in this order."""
@@ -21,6 +23,23 @@ STEP = 256
 
 SHARE = 0.8
 """The part of the free memory that a choice of ours may take; an explicit one may take all."""
+
+
+def plan(facts: ModelFacts, chosen: Settings, available: int) -> MemoryPlan:
+    """What a server with these settings would take of ``available`` bytes, by what is known before loading.
+
+    Raises as :func:`choose` does.
+    """
+    # Packed weights where the fast engine is likely to run; whether it does is seen when the model is loaded.
+    fast = chosen.engine != "exact" and library_path().exists()
+    return choose(
+        facts,
+        ctx=chosen.ctx,
+        slots=chosen.slots,
+        available=available,
+        dtype_bytes=2 if chosen.weights == "bf16" else 4,
+        packed=facts.packed.get(chosen.weights) if fast else None,
+    )
 
 
 def choose(
@@ -46,18 +65,19 @@ def choose(
             f"--ctx {ctx} is above the model's limit of {limit} tokens.", f"Use --ctx {limit} or less."
         )
 
-    def plan(tokens: int, rows: int) -> MemoryPlan:
+    def planned(tokens: int, rows: int) -> MemoryPlan:
         return plan_memory(facts, tokens, rows, dtype_bytes, packed=packed)
 
     if ctx is not None and slots is not None:
-        chosen = plan(ctx, slots)
+        chosen = planned(ctx, slots)
         check_fits(chosen, available)
         return chosen
     budget = int(available * SHARE)
     counts = SLOTS if slots is None else (slots,)
     least = ctx or min(limit, LEAST_TOKENS)
     plans = [
-        plan(ctx or _longest(limit, budget, functools.partial(plan, rows=rows)), rows) for rows in counts
+        planned(ctx or _longest(limit, budget, functools.partial(planned, rows=rows)), rows)
+        for rows in counts
     ]
     fitting = [one for one in plans if one.ctx >= least and one.total <= budget]
     for one in fitting:
@@ -65,7 +85,7 @@ def choose(
             return one
     if fitting:
         return max(fitting, key=lambda one: one.ctx)
-    smallest = plan(least, counts[-1])
+    smallest = planned(least, counts[-1])
     check_fits(smallest, available)
     return smallest
 

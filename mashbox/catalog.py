@@ -112,13 +112,18 @@ class Shape(_Strict, frozen=True, kw_only=True):
     """What a memory plan needs of a model that is not here, as its published configuration tells it.
 
     ``kv`` are the numbers that one token keeps in the caches of all layers together (attending layers, times
-    key-value heads, times twice the head's size), ``state`` those of one slot's states of fixed size.
+    key-value heads, times twice the head's size), ``state`` those of one slot's states of fixed size. The
+    ``architecture``, as the GGUF names it, tells whether the fast engine will run the model (left out: the exact
+    one), ``heads`` and their size ``head_dim`` what it works in.
     """
 
     hidden: Annotated[int, Meta(ge=1)]
     vocab: Annotated[int, Meta(ge=1)]
     kv: Annotated[int, Meta(ge=1)]
     state: Annotated[int, Meta(ge=0)] = 0
+    architecture: str | None = None
+    heads: Annotated[int, Meta(ge=0)] = 0
+    head_dim: Annotated[int, Meta(ge=0)] = 0
 
 
 class ModelSpec(_Strict, frozen=True, kw_only=True):

@@ -47,6 +47,30 @@ FAST_TYPES = frozenset({*FAST_ARCHITECTURES.values(), "olmo3"})
 """transformers' model types that the fast engine runs."""
 
 
+_PACKING = 1.03
+"""A file's weights grow at most by so much when they are packed."""
+
+_MIXED_BITS = 0.7
+"""What a mixture of types, as Q4_K_M is, has above the one of its name: 0.3 to 0.8 in the catalogue's files."""
+
+
+def told_bytes(architecture: str | None, parameters: int, nbytes: int | None, quant: str | None) -> int | None:
+    """As :func:`packed_bytes` of a GGUF that is not here: by its file's size, else its quantisation's name.
+
+    None if the fast engine doesn't run such a model, or where too little is known.
+    """
+    if architecture not in FAST_ARCHITECTURES:
+        return None
+    if nbytes is not None:
+        return int(nbytes * _PACKING)
+    if quant in PACKED_BITS:
+        return int(parameters * PACKED_BITS[quant] / 8)
+    kind, _, size = (quant or "").rpartition("_")
+    if kind in PACKED_BITS and size in ("S", "M", "L"):
+        return int(parameters * (PACKED_BITS[kind] + _MIXED_BITS) / 8)
+    return None
+
+
 def packed_bytes(matrices: Iterable[tuple[str, int, int]], numbers: int) -> int | None:
     """Bytes of packed weights; None if a matrix can't be packed.
 

@@ -9,33 +9,55 @@ if TYPE_CHECKING:
     from mashbox.catalog import ModelSpec
     from mashbox.facts import ModelFacts
     from mashbox.memory import MemoryPlan
+    from mashbox.settings import Settings
     from mashbox.store import LocalModel
 
 
 def overview() -> list[dict[str, Any]]:
-    """One object a model: the catalogue, then what else is here. What is not known is null."""
-    from mashbox import catalog, store
+    """One object a model: the catalogue, then what else is here. What is not known is null.
+
+    Raises UsageError for a catalogue or settings that can't be read.
+    """
+    from mashbox import catalog, settings, store
     from mashbox.memory import available_memory
 
     known = catalog.load()
     models = store.installed()
     here = {model.spec.id: model for model in models if model.spec is not None}
-    available = available_memory()
-    rows = [_row(spec, here.get(spec.id), available) for spec in known.models.values()]
-    rows += [_row(None, model, available) for model in models if model.spec is None]
+    plans = Plans(settings.load({}), available_memory())
+    rows = [_row(spec, here.get(spec.id), plans) for spec in known.models.values()]
+    rows += [_row(None, model, plans) for model in models if model.spec is None]
     return [{**row, "starter": row["id"] == known.starter} for row in rows]
 
 
-def _row(spec: "ModelSpec | None", local: "LocalModel | None", available: int) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True)
+class Plans:
+    """What ``mashbox run`` would choose now for a model, without options."""
+
+    settings: "Settings"
+    available: int
+
+    def of(self, facts: "ModelFacts") -> "MemoryPlan | None":
+        """None where nothing fits, or where ``run`` refuses the context that the settings name."""
+        from mashbox import capacity
+        from mashbox.errors import DoesNotFit, UsageError
+
+        try:
+            return capacity.plan(facts, self.settings, self.available)
+        except (DoesNotFit, UsageError):
+            return None
+
+
+def _row(spec: "ModelSpec | None", local: "LocalModel | None", plans: Plans) -> dict[str, Any]:
     from mashbox import catalog
 
     facts = (local and _facts_here(local)) or (spec and _facts_told(spec))
-    plan = _plan(facts, available) if facts else None
+    plan = plans.of(facts) if facts else None
     need = plan.total if plan else catalog.memory_need(spec) if spec else None
     if facts:
         fits: bool | None = plan is not None
     else:
-        fits = None if need is None else need <= available
+        fits = None if need is None else need <= plans.available
     return {
         "id": spec.id if spec else local.id if local else "",
         "title": spec.title if spec else local.source if local else "",
@@ -75,17 +97,21 @@ def _facts_here(local: "LocalModel") -> "ModelFacts | None":
 def _facts_told(spec: "ModelSpec") -> "ModelFacts | None":
     """As much of a model's facts as a memory plan needs, from the catalogue."""
     from mashbox.facts import ModelFacts
+    from mashbox.packing import told_bytes
 
     if spec.shape is None or spec.context is None:
         return None
+    packed = None
+    if spec.format == "gguf" and spec.active is None:
+        packed = told_bytes(spec.shape.architecture, spec.parameters, spec.bytes, spec.quant)
     return ModelFacts(
-        architecture=spec.family,
+        architecture=spec.shape.architecture or spec.family,
         context_length=spec.context,
         layers=0,
         hidden=spec.shape.hidden,
-        heads=0,
+        heads=spec.shape.heads,
         kv_heads=0,
-        head_dim=0,
+        head_dim=spec.shape.head_dim,
         value_head_dim=0,
         vocab=spec.shape.vocab,
         parameters=spec.parameters,
@@ -94,27 +120,8 @@ def _facts_told(spec: "ModelSpec") -> "ModelFacts | None":
         quant=spec.quant or "",
         kv_numbers=spec.shape.kv,
         state_numbers=spec.shape.state,
+        packed={} if packed is None else {"auto": packed},
     )
-
-
-def _plan(facts: "ModelFacts", available: int) -> "MemoryPlan | None":
-    """What ``mashbox run`` would choose now without options; None where nothing fits."""
-    from mashbox import capacity
-    from mashbox.cli.run import DTYPE_BYTES, fast_weights
-    from mashbox.errors import DoesNotFit
-    from mashbox.settings import Settings
-
-    try:
-        return capacity.choose(
-            facts,
-            ctx=None,
-            slots=None,
-            available=available,
-            dtype_bytes=DTYPE_BYTES["auto"],
-            packed=fast_weights(facts, Settings()),
-        )
-    except DoesNotFit:
-        return None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 EPILOG = "Examples: mashbox run · mashbox run smollm2-135m --port 9000 --ctx 4096 · mashbox run ./model.gguf"
 
-DTYPE_BYTES = {"auto": 4, "f32": 4, "bf16": 2}
-"""Bytes of a number in memory: the exact path keeps float32 unless told otherwise."""
-
 
 def _flag(name: str) -> Any:
     """The option of a setting, with its help and default from the table of settings."""
@@ -156,15 +153,7 @@ def prepare(chosen: Settings) -> "tuple[LocalModel, ModelFacts, MemoryPlan, int]
         model = ensure(chosen.model or catalog.load().starter, progress)
     facts = read_facts(model.weights, model.format)
     available = available_memory()
-    packed = fast_weights(facts, chosen)
-    plan = capacity.choose(
-        facts,
-        ctx=chosen.ctx,
-        slots=chosen.slots,
-        available=available,
-        dtype_bytes=DTYPE_BYTES.get(chosen.weights, 4),
-        packed=packed,
-    )
+    plan = capacity.plan(facts, chosen, available)
     cache_ram = capacity.cache_ram(plan, available, chosen.cache_ram)
     million = facts.parameters / 1e6
     size = f"{million / 1e3:.1f} B" if million >= 1000 else f"{million:.0f} M"
@@ -180,15 +169,6 @@ def prepare(chosen: Settings) -> "tuple[LocalModel, ModelFacts, MemoryPlan, int]
     if plan.ctx < facts.context_length and chosen.ctx is None:
         console.note(f"The model can hold {facts.context_length:,} tokens; the context is cut to what fits.")
     return model, facts, plan, cache_ram
-
-
-def fast_weights(facts: "ModelFacts", chosen: Settings) -> int | None:
-    """Bytes of the packed weights where the fast engine is likely to run, by what is known before loading."""
-    from mashbox.engine.worker.kernels.compile import library_path
-
-    if chosen.engine == "exact" or not library_path().exists():
-        return None
-    return facts.packed.get(chosen.weights)
 
 
 def end_with_stdin() -> None:

@@ -49,6 +49,29 @@ def test_what_does_not_fit_is_told_and_marked() -> None:
 
 
 @pytest.mark.parametrize(
+    ("engine", "kernels", "fits"), [("auto", True, "2×32k"), ("exact", True, "no"), ("auto", False, "no")]
+)
+def test_what_fits_depends_on_the_engine_that_will_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, kernels: bool, fits: str
+) -> None:
+    library = tmp_path / "kernels"
+    if kernels:
+        library.touch()
+    monkeypatch.setattr("mashbox.capacity.library_path", lambda: library)
+    monkeypatch.setenv("MASHBOX_ENGINE", engine)
+    (line,) = (line for line in listing.table(listing.overview(), None) if line.text.startswith("qwen3-4b "))
+    assert f" {fits} " in line.text
+
+
+def test_the_settings_of_run_count(tmp_path: Path) -> None:
+    config = tmp_path / "config" / "config.toml"
+    config.parent.mkdir()
+    config.write_text("[run]\nslots = 3\nctx = 4096\n")
+    rows = {row["id"]: row for row in listing.overview()}
+    assert (rows["smollm2-135m"]["fits_slots"], rows["smollm2-135m"]["fits_context"]) == (3, 4096)
+
+
+@pytest.mark.parametrize(
     ("count", "words"), [(512, "512"), (8192, "8k"), (131_072, "128k"), (20_736, "20.2k")]
 )
 def test_tokens_in_short(count: int, words: str) -> None:
@@ -69,5 +92,7 @@ def test_the_catalogue_s_shapes_are_those_of_the_files(starter_gguf: Path, gemma
         spec, facts = catalog.load().models[model], read_facts(path, "gguf")
         told = listing._facts_told(spec)
         assert told is not None
-        names = ("context_length", "hidden", "vocab", "parameters", "kv_numbers", "state_numbers")
+        names = ("architecture", "context_length", "hidden", "heads", "head_dim", "vocab")
+        names += ("parameters", "kv_numbers", "state_numbers")
         assert [getattr(told, name) for name in names] == [getattr(facts, name) for name in names]
+        assert told.packed["auto"] == pytest.approx(facts.packed["auto"], rel=0.05)
