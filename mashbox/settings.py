@@ -6,15 +6,14 @@ is a UsageError that names where it stands and what is allowed there. An empty v
 """
 
 import dataclasses
-import difflib
 import math
 import os
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from mashbox import config_file as files
 from mashbox.errors import UsageError
 from mashbox.paths import config_dir
 
@@ -162,7 +161,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "port": Rule(_whole(0, 65535), _number(0, 65535), "PORT", "Port to listen on; 0 takes a free one."),
     "ui": Rule(
-        _switch, "true or false", "", "Serve the page at /; in this version it shows the server's health."
+        _switch, "true or false", "", "Serve the chat page at /."
     ),
     "open": Rule(
         _switch,
@@ -285,7 +284,8 @@ def load_chat(flags: Mapping[str, Any], environment: Mapping[str, str] | None = 
 
 def _values(table: str, flags: Mapping[str, Any], environment: Mapping[str, str] | None) -> dict[str, Any]:
     given = os.environ if environment is None else environment
-    rules, chosen = TABLES[table], _from_file(config_file(), table)
+    rules = TABLES[table]
+    chosen = files.read(config_file(), TABLES).get(table, {})
     for name in rules:
         if given.get(variable(name)):
             chosen[name] = (given[variable(name)], variable(name))
@@ -299,56 +299,3 @@ def _read(rule: Rule, value: Any, source: str) -> Any:
         return rule.read(value)
     except ValueError:
         raise UsageError(f"{source}: {value!r} is not allowed.", f"Allowed: {rule.allowed}.") from None
-
-
-def _from_file(path: Path, wanted: str) -> dict[str, tuple[Any, str]]:
-    """Values of one table, each with the words that name its place. All tables are looked at for mistakes."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError) as problem:
-        raise UsageError(f"The config file {path} can't be read: {problem}.") from None
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
-        raise UsageError(f"{path}: {problem}.", "It must be TOML.") from None
-    found: dict[str, dict[str, tuple[Any, str]]] = {}
-    for key, table in document.items():
-        if key not in TABLES:
-            tables = " and ".join(f"[{name}]" for name in TABLES)
-            raise UsageError(
-                f"{_place(path, text, key)}: unknown.", f"Settings stand in the tables {tables}."
-            )
-        if not isinstance(table, dict):
-            raise UsageError(
-                f"{_place(path, text, key)}: must be a table.", f"Write [{key}] above the settings."
-            )
-        found[key] = _of_table(path, text, table, TABLES[key])
-    return found.get(wanted, {})
-
-
-def _of_table(
-    path: Path, text: str, table: Mapping[str, Any], rules: Mapping[str, Rule]
-) -> dict[str, tuple[Any, str]]:
-    found = {}
-    for key, value in table.items():
-        name = key.replace("-", "_")
-        if name not in rules:
-            raise UsageError(f"{_place(path, text, key)}: unknown setting.", _nearest(name, rules))
-        found[name] = (value, _place(path, text, key))
-    return found
-
-
-def _nearest(name: str, rules: Mapping[str, Rule]) -> str:
-    close = difflib.get_close_matches(name, rules, n=1)
-    return f"Did you mean {close[0]}?" if close else f"Allowed: {', '.join(rules)}."
-
-
-def _place(path: Path, text: str, key: str) -> str:
-    """``FILE line N, key``; tomllib keeps no positions, so the line is looked for."""
-    wanted = re.compile(rf"""\s*\[?\s*((run|chat)\s*\.\s*)?["']?{re.escape(key)}["']?\s*[]=.]""")
-    for number, line in enumerate(text.splitlines(), start=1):
-        if wanted.match(line):
-            return f"{path} line {number}, {key}"
-    return f"{path}, {key}"

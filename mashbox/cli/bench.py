@@ -95,7 +95,10 @@ def bench(
     threads: Annotated[str | None, _of_run("threads")] = None,
     engine: Annotated[str | None, _of_run("engine")] = None,
 ) -> None:
-    """Measure how fast a server answers one and several at a time, reads prompts, and remembers them.
+    """Measure how fast a server is, or check the engine here.
+
+    Measured are answers, one and several at a time, the reading of prompts, the prompt cache, and the session of an
+    agent.
 
     Any OpenAI-compatible server at --url; without it, one is started for MODEL and ended afterwards.
 

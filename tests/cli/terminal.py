@@ -21,14 +21,14 @@ def _take_terminal() -> None:
 
 
 class Terminal:
-    """``mashbox`` with these arguments, on 24 lines of ``columns``."""
+    """``mashbox``, or another ``module``, with these arguments, on 24 lines of ``columns``."""
 
-    def __init__(self, *args: str, home: Path, columns: int = 80) -> None:
+    def __init__(self, *args: str, home: Path, columns: int = 80, module: str = "mashbox") -> None:
         self._fd, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         environment = {"MASHBOX_HOME": str(home), "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "mashbox", *args],
+            [sys.executable, "-m", module, *args],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

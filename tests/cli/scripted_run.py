@@ -1,0 +1,39 @@
+"""``mashbox`` whose ``run`` serves a scripted engine, ready at once; all else is the command's own.
+
+``python -m tests.cli.scripted_run run ...``. A question with the word "slowly" is answered so.
+"""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from mashbox import facts, pull
+from mashbox.cli import serving
+from mashbox.cli.main import main
+from mashbox.engine.request import Conversation, Request
+from mashbox.store import LocalModel
+from tests.server.scripted import Script, ScriptedEngine
+from tests.test_capacity import facts as some_facts
+
+MODEL = LocalModel(
+    id="tiny", format="gguf", weights=Path("t.gguf"), files=[], tokenizer=Path(), spec=None, source=""
+)
+
+
+def script(request: Request) -> Script:
+    assert isinstance(request.prompt, Conversation)
+    slowly = "slowly" in request.prompt.messages[-1]["content"]
+    return [0.05, "so "] * 60 if slowly else ["Hello", " world"]
+
+
+def engine(*_: Any) -> ScriptedEngine:
+    return ScriptedEngine(script)
+
+
+if __name__ == "__main__":
+    with ExitStack() as patched:
+        patched.enter_context(patch.object(pull, "ensure", lambda name, progress: MODEL))
+        patched.enter_context(patch.object(facts, "read_facts", lambda weights, format: some_facts(4096)))
+        patched.enter_context(patch.object(serving, "LocalEngine", engine))
+        main()
