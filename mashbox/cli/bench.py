@@ -97,8 +97,7 @@ def bench(
 ) -> None:
     """Measure how fast a server is, or check the engine here.
 
-    Measured are answers, one and several at a time, the reading of prompts, the prompt cache, and the session of an
-    agent.
+    Measured are answers, one and several at a time, the reading of prompts, the prompt cache, an agent's session.
 
     Any OpenAI-compatible server at --url; without it, one is started for MODEL and ended afterwards.
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -182,8 +183,8 @@ class Supervisor:
                     await self._handle(unpack_up(await process.stdout.readexactly(frame_length(head))))
             code = await process.wait()
             if self._stuck:
-                return f"The worker said nothing for {self._step_timeout:g} s and was ended."
-            return f"The worker ended with {_exit_text(code)}."
+                return f"The model's process was stuck: no word for {self._step_timeout:g} s. It was ended."
+            return _exit_text(code)
         finally:
             watch.cancel()
             if process.returncode is None:
@@ -238,4 +239,13 @@ def _over_all(before: Stats, now: Stats) -> Stats:
 
 
 def _exit_text(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit status {code}"
+    """How a worker ended, in words for whoever asked something of it."""
+    if code >= 0:
+        return f"The model's process ended (exit status {code})."
+    if -code == signal.SIGKILL:
+        return "The model's process was killed (SIGKILL), most often because memory ran out."
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"The model's process broke off ({name})."

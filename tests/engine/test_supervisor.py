@@ -105,7 +105,7 @@ def test_a_killed_worker_is_started_again() -> None:
                 w.supervisor.send(submit(1, [5]))
             await w.supervisor.wait_ready()
             assert w.supervisor.restarts == 1 and w.supervisor.pid != first
-            assert w.deaths == ["The worker ended with signal 9."]
+            assert w.deaths == ["The model's process was killed (SIGKILL), most often because memory ran out."]
             w.supervisor.send(submit(2, [5]))
             await w.until(lambda: any(row.finish for row in w.rows(2)))
 
@@ -135,7 +135,7 @@ def test_a_stopped_worker_is_noticed_while_it_has_requests() -> None:
             assert w.supervisor.state == "ok", "an idle worker may be silent"
             w.supervisor.send(submit(1, [5]))
             await w.until(lambda: bool(w.deaths))
-            assert "said nothing for 1 s" in w.deaths[0]
+            assert "no word for 1 s" in w.deaths[0]
             await w.supervisor.wait_ready()
             assert w.supervisor.pid != first
 

@@ -17,6 +17,7 @@ export const t = {
   product: "mashbox",
   you: "You",
   assistant: "Assistant",
+  thoughts: "Thoughts",
 
   // Side bar
   conversations: "Conversations",
@@ -38,6 +39,7 @@ export const t = {
   newTitle: "Title",
   exportJson: "Export as JSON",
   exportMarkdown: "Export as Markdown",
+  exportThoughts: "Export with thoughts",
   delete: "Delete",
   deleted: (title: string) => `Deleted “${title}”.`,
   undo: "Undo",
@@ -91,6 +93,7 @@ export const t = {
   perSecond: (value: number) => `${short.format(value)} tokens/s`,
   firstToken: (ms: number) => `first token after ${seconds(ms / 1000)}`,
   cached: (cached: number, all: number) => `${number.format(cached)} of ${number.format(all)} prompt tokens cached`,
+  about: (figure: string) => `≈ ${figure}`,
   answerTokens: (count: number) => some(count, "token", "tokens"),
   inLine: (ms: number) => `${seconds(ms / 1000)} in line`,
   contextUsed: "Context used",
@@ -171,6 +174,7 @@ export const t = {
   fileNotText: (name: string) => `${name} is no text file.`,
   fileTooLarge: (name: string, mib: number) => `${name} is larger than ${mib} MiB.`,
   fileEmpty: (name: string) => `${name} is empty.`,
+  filesNotKept: "These files are too large for this browser to keep: send them before you reload the page.",
   fileUnreadable: (name: string) => `${name} can't be read. Folders can't be added.`,
 
   // An answer
@@ -182,7 +186,8 @@ export const t = {
   taskOpen: "open",
   plainText: "Too long to be formatted: shown as plain text.",
   thinking: "Thinking …",
-  thought: (time: number) => `Thought for ${seconds(time)}`,
+  /** Of thoughts that were read from a file no time is known. */
+  thought: (time: number) => (time > 0 ? `Thought for ${seconds(time)}` : "Thoughts"),
   toolCalls: "Tool calls",
   toolCall: "Calls",
   toolNoArguments: "No arguments",

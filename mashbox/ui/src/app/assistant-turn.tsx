@@ -31,6 +31,7 @@ export function AssistantTurn({ message: kept, run, last }: Props) {
         </div>
       )}
       {calls && <ToolCalls calls={calls} />}
+      {streaming && <Pace run={run} />}
       {!streaming && <Ending message={message} />}
       {!streaming && (
         <div class="turn-actions">
@@ -79,6 +80,16 @@ function Ending({ message }: { message: Message }) {
   if (finish === "stopped") return <p class="ending">{t.answerStopped}</p>;
   if (finish === "length") return <p class="ending">{t.answerLength}</p>;
   return finish === undefined ? <p class="ending">{t.answerUnfinished}</p> : null;
+}
+
+/** How fast the answer comes, while it does. It changes all the time: nothing to be read out. */
+function Pace({ run }: { run: Run }) {
+  const rate = run.rate.value;
+  return (
+    <div class="turn-actions" aria-hidden="true">
+      {rate !== null && <span class="figures">{t.about(t.perSecond(rate))}</span>}
+    </div>
+  );
 }
 
 function FiguresLine({ figures }: { figures: Figures }) {

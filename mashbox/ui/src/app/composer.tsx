@@ -3,7 +3,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { hasThinkingSwitch, model } from "../api/server";
 import { t } from "../texts";
 import { saveSettings, send, stop } from "./actions";
-import { attach, attached, detach } from "./attachments";
+import { attach, attached, detach, takeAttached } from "./attachments";
 import { IconButton } from "./button";
 import { draftOf, keepDraft } from "./drafts";
 import { FileChip } from "./file-chip";
@@ -47,8 +47,7 @@ export function Composer() {
   const ready = text.trim() !== "" || attached.value.length > 0;
   const submit = () => {
     if (!ready || run.peek()) return;
-    const files = attached.peek();
-    attached.value = [];
+    const files = takeAttached();
     setText("");
     send(text.trim(), files);
     scrollToEnd();

@@ -23,6 +23,7 @@ export function ConversationLink({ conversation }: { conversation: Conversation 
   const actions = [
     { label: t.rename, run: () => setRenaming(true) },
     { label: t.exportMarkdown, run: () => void exportMarkdown(id) },
+    { label: t.exportThoughts, run: () => void exportMarkdown(id, { thoughts: true }) },
     { label: t.exportJson, run: () => void exportJson([id]) },
     { label: t.delete, run: () => remove(id), danger: true },
   ];

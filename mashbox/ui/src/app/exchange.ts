@@ -1,4 +1,4 @@
-import { toMarkdown, fromMarkdown } from "../chat/markdown";
+import { toMarkdown, fromMarkdown, type MarkdownOptions } from "../chat/markdown";
 import { fromJson, toJson, type Whole } from "../chat/transfer";
 import { t } from "../texts";
 import { open } from "./actions";
@@ -13,9 +13,9 @@ export async function exportJson(ids: readonly string[]): Promise<void> {
   save(`${name}.json`, "application/json", toJson(wholes));
 }
 
-export async function exportMarkdown(id: string): Promise<void> {
+export async function exportMarkdown(id: string, options?: MarkdownOptions): Promise<void> {
   const whole = await wholeOf(id);
-  save(`${fileName(whole)}.md`, "text/markdown", toMarkdown(whole));
+  save(`${fileName(whole)}.md`, "text/markdown", toMarkdown(whole, options));
 }
 
 /** Add what a file holds to the list; says what is wrong with one that can't be read. */

@@ -4,6 +4,7 @@ import { ApiError } from "../api/errors";
 import { askKey, eager, locked, look, phase } from "../api/server";
 import type { Finish, Message } from "../chat/types";
 import { t } from "../texts";
+import { Rate } from "./rate";
 import { countDown, until } from "./waiting";
 
 /** What a run is at: `full` counts down, `key`, `loading` and `lost` wait for their cause to pass. */
@@ -13,6 +14,7 @@ const DEFAULT_RETRY_S = 5;
 const LONGEST_PAUSE_S = 15;
 const HIDDEN_FLUSH_MS = 250;
 const SAVE_MS = 2000;
+const RATE_MS = 500;
 
 /** One answer on its way: `message` grows, once a frame; `save` is called now and then, and at the end. */
 export class Run {
@@ -21,12 +23,17 @@ export class Run {
   /** Seconds until a full line is tried again. */
   readonly left = signal(0);
 
+  /** Pieces a second while the answer is written: tokens, but for those that come several at once. */
+  readonly rate = signal<number | null>(null);
+
   private readonly skip = signal(0);
   private readonly abort = new AbortController();
   private draft: Message;
   private thinkingBegan = 0;
   private flushing = false;
   private saved = Date.now();
+  private readonly pieces = new Rate();
+  private rated = 0;
 
   constructor(
     message: Message,
@@ -105,6 +112,7 @@ export class Run {
 
   private take(event: ChatEvent): void {
     if (event.kind !== "thinking") this.closeThoughts();
+    if (event.kind === "thinking" || event.kind === "text") this.pieces.add(Date.now());
     const { draft } = this;
     switch (event.kind) {
       case "thinking":
@@ -140,6 +148,7 @@ export class Run {
       if (this.stage.peek() === "done") return;
       this.message.value = this.draft;
       if (this.hasOutput) this.stage.value = this.thinkingBegan ? "thinking" : "writing";
+      this.measure();
       if (Date.now() - this.saved > SAVE_MS) {
         this.saved = Date.now();
         this.save(this.draft);
@@ -148,6 +157,13 @@ export class Run {
     // A hidden page draws no frames.
     if (document.hidden) setTimeout(flush, HIDDEN_FLUSH_MS);
     else requestAnimationFrame(flush);
+  }
+
+  private measure(): void {
+    const now = Date.now();
+    if (now - this.rated < RATE_MS) return;
+    this.rated = now;
+    this.rate.value = this.pieces.at(now);
   }
 
   private end(error: unknown): void {

@@ -5,19 +5,30 @@ import { pathOf, treeOf } from "./tree";
 import { PLAIN, type Conversation, type Message, newId } from "./types";
 
 /** Before each turn stands such a line, which Markdown does not show; a backslash marks one in a turn's text. */
-const TURN = /^<!-- mashbox: (system|user|assistant) -->$/;
-const NEARLY_TURN = /^\\*<!-- mashbox: (system|user|assistant) -->$/gm;
+const TURN = /^<!-- mashbox: (system|user|thoughts|assistant) -->$/;
+const NEARLY_TURN = /^\\*<!-- mashbox: (system|user|thoughts|assistant) -->$/gm;
 
-/** The branch that is shown, as a document to read: thoughts, figures and other branches are left out. */
-export function toMarkdown({ conversation, messages }: Whole): string {
-  const turns = pathOf(treeOf(messages), conversation.chosen).map((message) => turn(message.role, contentOf(message)));
+/** The thoughts before an answer are a turn of their own. */
+type Role = "system" | "thoughts" | Message["role"];
+
+export interface MarkdownOptions {
+  thoughts?: boolean;
+}
+
+/** The branch that is shown, as a document to read: figures and other branches are left out, thoughts unless asked for. */
+export function toMarkdown({ conversation, messages }: Whole, { thoughts = false }: MarkdownOptions = {}): string {
+  const turns: string[] = [];
   const { system } = conversation.settings;
-  if (system) turns.unshift(turn("system", system));
+  if (system) turns.push(turn("system", system));
+  for (const message of pathOf(treeOf(messages), conversation.chosen)) {
+    if (thoughts && message.thinking) turns.push(turn("thoughts", message.thinking));
+    turns.push(turn(message.role, contentOf(message)));
+  }
   return [`# ${conversation.title}\n`, ...turns].join("\n");
 }
 
-function turn(role: "system" | Message["role"], text: string): string {
-  const name = { system: t.systemPrompt, user: t.you, assistant: t.assistant }[role];
+function turn(role: Role, text: string): string {
+  const name = { system: t.systemPrompt, user: t.you, thoughts: t.thoughts, assistant: t.assistant }[role];
   return `<!-- mashbox: ${role} -->\n\n## ${name}\n\n${text.replace(NEARLY_TURN, "\\$&")}\n`;
 }
 
@@ -36,19 +47,24 @@ export function fromMarkdown(text: string, now: number): Whole {
     draft: "",
   };
   const messages: Message[] = [];
-  for (const [role, body] of turns as [string, string][]) {
+  let thinking: string | undefined;
+  for (const [role, body] of turns as [Role, string][]) {
     if (role === "system") {
       conversation.settings = { ...PLAIN, system: body };
+    } else if (role === "thoughts") {
+      thinking = body;
     } else {
       messages.push({
         id: newId(),
         conversation: conversation.id,
         parent: messages.at(-1)?.id ?? null,
-        role: role === "user" ? "user" : "assistant",
+        role,
         text: body,
         created: now + messages.length,
         finish: "stop",
+        ...(thinking !== undefined && role === "assistant" && { thinking }),
       });
+      thinking = undefined;
     }
   }
   return { conversation, messages };

@@ -21,3 +21,18 @@ export function streamed(pieces: readonly string[]): Response {
   });
   return new Response(body, { headers: { "content-type": "text/event-stream" } });
 }
+
+/** The same with a pause of `ms` before each piece; it goes on to the end of an answer. */
+export function streamedEvery(ms: number, pieces: readonly string[]): Response {
+  const encoder = new TextEncoder();
+  const left = [...pieces, FINISH, USAGE, DONE];
+  const body = new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      await new Promise((resolve) => setTimeout(resolve, ms));
+      const piece = left.shift();
+      if (piece === undefined) controller.close();
+      else controller.enqueue(encoder.encode(piece));
+    },
+  });
+  return new Response(body, { headers: { "content-type": "text/event-stream" } });
+}

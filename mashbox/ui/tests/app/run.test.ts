@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { keyAsked, locked, phase } from "../../src/api/server";
 import { Run } from "../../src/app/run";
 import type { Message } from "../../src/chat/types";
-import { DONE, data, FINISH, streamed, text, USAGE } from "../api/stream";
+import { DONE, data, FINISH, streamed, streamedEvery, text, USAGE } from "../api/stream";
 import { message } from "../helpers";
 
 beforeEach(() => {
@@ -60,6 +60,16 @@ describe("Run", () => {
     const { run, ended } = started([() => streamed([thought, text("Yes"), FINISH, DONE])]);
     await ended;
     expect(run.message.value).toMatchObject({ thinking: "hm", thinkingMs: expect.any(Number), text: "Yes" });
+  });
+
+  it("tells how fast pieces come while they do", async () => {
+    const paced = streamedEvery(50, Array.from({ length: 60 }, () => text("a ")));
+    const { run, ended } = started([() => paced]);
+    await vi.advanceTimersByTimeAsync(2500);
+    expect(run.rate.value).toBeGreaterThan(15);
+    expect(run.rate.value).toBeLessThan(25);
+    await vi.runAllTimersAsync();
+    await ended;
   });
 
   it("counts a full line down, then asks again", async () => {

@@ -76,11 +76,17 @@ describe("Markdown", () => {
     expect(text).toContain("a.txt\n```\none\ntwo\n```");
   });
 
+  it("holds thoughts where they are asked for", () => {
+    const thought = "## Thoughts\n\nhm\n";
+    expect(toMarkdown(WHOLE)).not.toContain(thought);
+    expect(toMarkdown(WHOLE, { thoughts: true })).toContain(thought);
+  });
+
   it("refuses a document that it did not write", () => {
     expect(() => fromMarkdown("# Notes\n\n## You\n\nHello", 1)).toThrow(t.importForeign);
   });
 
-  const pieces = ["\n", "## You\n\n", "<!-- mashbox: user -->", "\\", "x", "```\n", "# ", "\n<!-- mashbox: assistant -->\n"];
+  const pieces = ["\n", "## You\n\n", "<!-- mashbox: user -->", "<!-- mashbox: thoughts -->", "\\", "x", "```\n", "# ", "\n<!-- mashbox: assistant -->\n"];
 
   it.each(Array.from({ length: 80 }, (_, seed) => seed))("comes back as it went (%i)", (seed) => {
     const next = random(seed);
@@ -89,13 +95,13 @@ describe("Markdown", () => {
       conversation: conversation("c", { settings: { ...WHOLE.conversation.settings, system: text() } }),
       messages: [
         message("a", null, 1, { text: text() }),
-        message("b", "a", 2, { role: "assistant", text: text() }),
+        message("b", "a", 2, { role: "assistant", text: text(), thinking: text() }),
         message("c", "b", 3, { text: text() }),
       ],
     };
-    const back = fromMarkdown(toMarkdown(whole), 7);
-    expect(back.messages.map((one) => [one.role, one.text])).toEqual(
-      whole.messages.map((one) => [one.role, one.text]),
+    const back = fromMarkdown(toMarkdown(whole, { thoughts: true }), 7);
+    expect(back.messages.map((one) => [one.role, one.text, one.thinking])).toEqual(
+      whole.messages.map((one) => [one.role, one.text, one.thinking]),
     );
     expect(back.conversation.settings.system).toBe(whole.conversation.settings.system);
     expect(back.conversation.title).toBe("title of c");
