@@ -1,6 +1,7 @@
 """What ``mashbox pull --list`` shows: which models there are, and which of them this machine can run."""
 
 import dataclasses
+import sys
 from typing import TYPE_CHECKING, Any
 
 from mashbox.cli.fetching import size
@@ -47,13 +48,21 @@ class Plans:
         except (DoesNotFit, UsageError):
             return None
 
+    def least(self, facts: "ModelFacts") -> int:
+        """Bytes of memory without which no choice of context and slots is of use."""
+        from mashbox import capacity
+
+        ctx = min(capacity.LEAST_TOKENS, facts.context_length)
+        smallest = dataclasses.replace(self.settings, ctx=ctx, slots=1)
+        return capacity.plan(facts, smallest, sys.maxsize).total
+
 
 def _row(spec: "ModelSpec | None", local: "LocalModel | None", plans: Plans) -> dict[str, Any]:
     from mashbox import catalog
 
     facts = (local and _facts_here(local)) or (spec and _facts_told(spec))
     plan = plans.of(facts) if facts else None
-    need = plan.total if plan else catalog.memory_need(spec) if spec else None
+    need = plan.total if plan else plans.least(facts) if facts else catalog.memory_need(spec) if spec else None
     if facts:
         fits: bool | None = plan is not None
     else:

@@ -63,6 +63,13 @@ def test_what_fits_depends_on_the_engine_that_will_run(
     assert f" {fits} " in line.text
 
 
+def test_what_does_not_fit_tells_what_it_needs_at_least(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mashbox.capacity.library_path", lambda: tmp_path)
+    (row,) = (row for row in listing.overview() if row["id"] == "qwen3-32b")
+    assert row["fits"] is False
+    assert 20e9 < row["memory_bytes"] < 25e9
+
+
 def test_the_settings_of_run_count(tmp_path: Path) -> None:
     config = tmp_path / "config" / "config.toml"
     config.parent.mkdir()
