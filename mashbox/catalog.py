@@ -113,8 +113,8 @@ class Shape(_Strict, frozen=True, kw_only=True):
 
     ``kv`` are the numbers that one token keeps in the caches of all layers together (attending layers, times
     key-value heads, times twice the head's size), ``state`` those of one slot's states of fixed size. The
-    ``architecture``, as the GGUF names it, tells whether the fast engine will run the model (left out: the exact
-    one), ``heads`` and their size ``head_dim`` what it works in.
+    ``architecture``, as the GGUF names it, tells whether the fast engine will run the model (left out: the
+    exact one), ``heads`` and their size ``head_dim`` what it works in.
     """
 
     hidden: Annotated[int, Meta(ge=1)]

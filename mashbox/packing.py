@@ -51,10 +51,12 @@ _PACKING = 1.03
 """A file's weights grow at most by so much when they are packed."""
 
 _MIXED_BITS = 0.7
-"""What a mixture of types, as Q4_K_M is, has above the one of its name: 0.3 to 0.8 in the catalogue's files."""
+"""What a mixture of types, as Q4_K_M is, has above the one of its name (the catalogue's: 0.3 to 0.8)."""
 
 
-def told_bytes(architecture: str | None, parameters: int, nbytes: int | None, quant: str | None) -> int | None:
+def told_bytes(
+    architecture: str | None, parameters: int, nbytes: int | None, quant: str | None
+) -> int | None:
     """As :func:`packed_bytes` of a GGUF that is not here: by its file's size, else its quantisation's name.
 
     None if the fast engine doesn't run such a model, or where too little is known.

@@ -160,9 +160,7 @@ RULES: Mapping[str, Rule] = {
         "Address to listen on. One that others can reach needs a key (MASHBOX_API_KEY).",
     ),
     "port": Rule(_whole(0, 65535), _number(0, 65535), "PORT", "Port to listen on; 0 takes a free one."),
-    "ui": Rule(
-        _switch, "true or false", "", "Serve the chat page at /."
-    ),
+    "ui": Rule(_switch, "true or false", "", "Serve the chat page at /."),
     "open": Rule(
         _switch,
         "true or false",

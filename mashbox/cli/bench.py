@@ -97,7 +97,8 @@ def bench(
 ) -> None:
     """Measure how fast a server is, or check the engine here.
 
-    Measured are answers, one and several at a time, the reading of prompts, the prompt cache, an agent's session.
+    Measured are answers, one and several at a time, the reading of prompts, the prompt cache, and an
+    agent's session.
 
     Any OpenAI-compatible server at --url; without it, one is started for MODEL and ended afterwards.
 

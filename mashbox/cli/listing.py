@@ -62,7 +62,9 @@ def _row(spec: "ModelSpec | None", local: "LocalModel | None", plans: Plans) -> 
 
     facts = (local and _facts_here(local)) or (spec and _facts_told(spec))
     plan = plans.of(facts) if facts else None
-    need = plan.total if plan else plans.least(facts) if facts else catalog.memory_need(spec) if spec else None
+    need = (
+        plan.total if plan else plans.least(facts) if facts else catalog.memory_need(spec) if spec else None
+    )
     if facts:
         fits: bool | None = plan is not None
     else:

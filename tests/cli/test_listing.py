@@ -49,7 +49,7 @@ def test_what_does_not_fit_is_told_and_marked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "kernels", "fits"), [("auto", True, "2×32k"), ("exact", True, "no"), ("auto", False, "no")]
+    ("engine", "kernels", "fits"), [("auto", True, "4×16.2k"), ("exact", True, "no"), ("auto", False, "no")]
 )
 def test_what_fits_depends_on_the_engine_that_will_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, kernels: bool, fits: str
@@ -63,7 +63,9 @@ def test_what_fits_depends_on_the_engine_that_will_run(
     assert f" {fits} " in line.text
 
 
-def test_what_does_not_fit_tells_what_it_needs_at_least(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_tells_what_it_needs_at_least(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("mashbox.capacity.library_path", lambda: tmp_path)
     (row,) = (row for row in listing.overview() if row["id"] == "qwen3-32b")
     assert row["fits"] is False
@@ -102,4 +104,4 @@ def test_the_catalogue_s_shapes_are_those_of_the_files(starter_gguf: Path, gemma
         names = ("architecture", "context_length", "hidden", "heads", "head_dim", "vocab")
         names += ("parameters", "kv_numbers", "state_numbers")
         assert [getattr(told, name) for name in names] == [getattr(facts, name) for name in names]
-        assert told.packed["auto"] == pytest.approx(facts.packed["auto"], rel=0.05)
+        assert told.packed["auto"] == pytest.approx(facts.packed["auto"], rel=0.06)

@@ -105,7 +105,9 @@ def test_a_killed_worker_is_started_again() -> None:
                 w.supervisor.send(submit(1, [5]))
             await w.supervisor.wait_ready()
             assert w.supervisor.restarts == 1 and w.supervisor.pid != first
-            assert w.deaths == ["The model's process was killed (SIGKILL), most often because memory ran out."]
+            assert w.deaths == [
+                "The model's process was killed (SIGKILL), most often because memory ran out."
+            ]
             w.supervisor.send(submit(2, [5]))
             await w.until(lambda: any(row.finish for row in w.rows(2)))
 
