@@ -1,5 +1,6 @@
 """Fixtures shared by all tests: the real models, pulled once into a folder of the checkout."""
 
+import asyncio
 import os
 import signal
 from collections.abc import Iterator
@@ -25,6 +26,13 @@ def home(folder: Path) -> Iterator[None]:
         os.environ.pop("MASHBOX_HOME")
         if before is not None:
             os.environ["MASHBOX_HOME"] = before
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_loop_stays() -> Iterator[None]:
+    """A module leaves no event loop running in this thread: no ``asyncio.run`` after it would work."""
+    yield
+    assert asyncio._get_running_loop() is None, "an event loop still runs: a browser that was not stopped?"
 
 
 def _pulled(model: str) -> Path:

@@ -196,7 +196,10 @@ def test_models_and_health(server: Server, client: openai.OpenAI) -> None:
     assert health["compiles_after_ready"] == 0
     assert psutil.Process(health["worker_pid"]).is_running()
     assert httpx.head(f"{server.url}/anything", trust_env=False).status_code == 200
-    assert httpx.get(server.url, trust_env=False).json()["status"] == "ok"
+    # Served with --ui: the root is the page.
+    root = httpx.get(server.url, trust_env=False)
+    assert root.status_code == 200 and root.headers["content-type"].startswith("text/html")
+    assert "<title>" in root.text
 
 
 def test_only_the_worker_holds_torch(server: Server) -> None:

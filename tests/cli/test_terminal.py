@@ -117,6 +117,8 @@ def test_ctrl_t_shows_the_thought_that_was_folded(tmp_path: Path) -> None:
         terminal.expect("> ")
         terminal.send(CTRL_T)
         terminal.expect("let me see")
+        # While the thought is printed, the terminal takes no keys as they are.
+        terminal.expect("> ")
         terminal.send(CTRL_D)
         assert terminal.exit_status() == 0
 

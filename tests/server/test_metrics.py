@@ -338,7 +338,8 @@ def test_scrapes_under_load_parse_never_go_back_and_add_up() -> None:
         end = scrape(server)
     assert len(pages) > 2
     for before, after in zip(pages, [*pages[1:], end], strict=True):
-        for name in COUNTERS:
+        # Nothing was guessed here, so there is no place in a run to count for.
+        for name in COUNTERS - {"mashbox:spec_decode_num_accepted_tokens_per_pos_total"}:
             assert after[name] >= before[name]
     assert end.ended() == {"stop": len(counts), "length": 0, "abort": 0, "error": 0}
     assert end["mashbox:generation_tokens_total"] == sum(counts)

@@ -35,6 +35,8 @@ def test_health_is_503_while_loading_and_200_when_ready(path: str) -> None:
         "certification": "not_certified",
         "compiles_after_ready": 0,
         "routed_experts": None,
+        "engine": None,
+        "engine_why": None,
         "worker_pid": 4242,
         "worker_restarts": 0,
     }

@@ -25,8 +25,9 @@ def bundle() -> None:
     assert missing is None, missing
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(bundle: None) -> Iterator[Browser]:
+    """Chromium. Playwright runs an event loop in this thread until it is stopped: with the module at the latest."""
     path = find_chromium()
     if path is None:
         pytest.skip("NO BROWSER: install Chromium (Debian, Ubuntu: apt install chromium) to test the page")

@@ -131,7 +131,7 @@ def test_a_broken_prompt_cache_fails_its_own_check(llama: Path, monkeypatch: pyt
 
 def test_something_compiled_while_the_prompts_run_fails(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = iter([3, 4])
-    monkeypatch.setattr(gate, "_compiled", lambda: next(counts))
+    monkeypatch.setattr(gate, "programs_made", lambda: next(counts))
     report = run(llama)
     assert report.compiles_after_ready == 1 and not report.passed
     assert all(check.passed for check in report.checks)
