@@ -145,12 +145,14 @@ def test_a_comparison_that_breaks_off_is_1(tiny: LocalModel, monkeypatch: pytest
 
 @pytest.mark.slow
 def test_the_real_comparison(tiny: LocalModel) -> None:
-    result = runner.invoke(app, ["bench", "--certify", "--json", "--ctx", "256", "--threads", "1"])
+    # On weights as wide as these the rounding of the fast engine grows beyond the bounds that real models keep.
+    words = ["bench", "--certify", "--threads", "1", "--engine", "exact"]
+    result = runner.invoke(app, [*words, "--json", "--ctx", "256"])
     assert result.exit_code == 0, result.stderr
     record = json.loads(result.stdout)
     assert record["passed"] and record["report"]["compiles_after_ready"] == 0
     assert [check["name"] for check in record["report"]["checks"]] == ["alone", "from the cache", "together"]
-    assert certified(tiny, ctx=256, threads=1)
-    short = runner.invoke(app, ["bench", "--certify", "--ctx", "100", "--threads", "1"])
+    assert certified(tiny, ctx=256, threads=1, engine="exact")
+    short = runner.invoke(app, [*words, "--ctx", "100"])
     assert short.exit_code == 1
     assert "Use --ctx 128 or more" in short.stderr
