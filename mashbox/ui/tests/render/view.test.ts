@@ -105,7 +105,7 @@ describe("an answer that grows", () => {
           expect(shown.add(part).html, JSON.stringify(text)).toBe(htmlOf(text));
         }
       }),
-      { numRuns: 60 },
+      { numRuns: 25 },
     );
   });
 
