@@ -145,7 +145,7 @@ def test_a_comparison_that_breaks_off_is_1(tiny: LocalModel, monkeypatch: pytest
 
 @pytest.mark.slow
 def test_the_real_comparison(tiny: LocalModel) -> None:
-    # On weights as wide as these the rounding of the fast engine grows beyond the bounds that real models keep.
+    # On weights as wide as these the fast engine rounds beyond the bounds that real models keep.
     words = ["bench", "--certify", "--threads", "1", "--engine", "exact"]
     result = runner.invoke(app, [*words, "--json", "--ctx", "256"])
     assert result.exit_code == 0, result.stderr

@@ -27,7 +27,7 @@ def bundle() -> None:
 
 @pytest.fixture(scope="module")
 def browser(bundle: None) -> Iterator[Browser]:
-    """Chromium. Playwright runs an event loop in this thread until it is stopped: with the module at the latest."""
+    """Chromium. Playwright runs an event loop in this thread until it is stopped, at the end of a module."""
     path = find_chromium()
     if path is None:
         pytest.skip("NO BROWSER: install Chromium (Debian, Ubuntu: apt install chromium) to test the page")
