@@ -140,6 +140,7 @@ def test_keys_alone_will_do(engine: ScriptedEngine, chat: Chat) -> None:
     expect(editor).to_have_count(0)
     expect(chat.box).to_be_focused()
     keys.press("ArrowUp")
+    expect(editor).to_be_focused()
     keys.press("Control+A")
     keys.type("third line")
     keys.press("Enter")
