@@ -103,6 +103,7 @@ inline I8 dot(I8 acc, I8 a, I8 b) {
 inline void store_whole(int32_t* p, F8 a) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_cvtps_epi32(a));
 }
-inline void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
+// As assembly, since g++ takes a function that only prefetches for one without effect, and drops its calls.
+inline void prefetch(const uint8_t* p) { asm volatile("prefetcht0 %0" : : "m"(*p)); }
 
 }  // namespace
