@@ -122,7 +122,7 @@ def _count_texts(model: "LocalModel", texts: list[str]) -> list[int]:
     from mashbox.engine.tokenizer import ModelTokenizer
 
     tokenizer = ModelTokenizer.load(model.tokenizer)
-    return [len(tokenizer.encode_text(text, specials=True)) for text in texts]
+    return [tokenizer.count_text(text) for text in texts]
 
 
 def _count_conversation(model: "LocalModel", text: str, *, each: bool) -> tuple[int, list[dict[str, Any]]]:

@@ -9,13 +9,14 @@ import json
 import secrets
 import threading
 from array import array
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
+from mashbox.engine.borders import Cutter
 from mashbox.engine.markers import Markers, without_surrogates
 from mashbox.engine.template import ChatTemplate
 from mashbox.engine.token_text import TokenBytes
@@ -26,6 +27,7 @@ from mashbox.errors import GET_ANEW, BadWeights, UnsupportedModel
 # No client can know and type it.
 _BEFORE = f"\ue00f{secrets.token_hex(16)}"
 _CACHE_MIN, _CACHE_MAX = 512, 4_000_000
+_COUNT_MIN = 10_000
 
 
 class ModelTokenizer:
@@ -114,6 +116,27 @@ class ModelTokenizer:
         if not specials:
             return self.encode_pieces([text])
         return self.with_bos(self.encode_pieces(self.markers.split(text)))
+
+    def count_text(self, text: str) -> int:
+        """How many ids :meth:`encode_text` gives for a raw prompt; of a long text, much sooner."""
+        parts = self.markers.split(text)
+        total = int(self.add_bos and parts[:1] != [self.bos_id])
+        times: Counter[str] = Counter()
+        for position, part in enumerate(parts):
+            if isinstance(part, int):
+                total += 1
+            elif len(text) >= _COUNT_MIN and (cut := self._cutter.cut(without_surrogates(part))) is not None:
+                times.update(cut)
+            else:
+                total += len(self._encode_safely(part, first=position == 0))
+        encoded = self._tokenizer.encode_batch_fast(list(times), add_special_tokens=False)
+        if not all(self.markers.texts.keys().isdisjoint(one.ids) for one in encoded):
+            return len(self.encode_text(text, specials=True))
+        return total + sum(len(one) * count for one, count in zip(encoded, times.values(), strict=True))
+
+    @functools.cached_property
+    def _cutter(self) -> Cutter:
+        return Cutter(self._tokenizer)
 
     @functools.cached_property
     def longest_token(self) -> int:
