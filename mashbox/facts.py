@@ -101,7 +101,7 @@ def gguf_facts(file: GGUFFile) -> ModelFacts:
 
 def _gguf_packed(file: GGUFFile, keys: Keys, head_dim: int) -> dict[str, int]:
     """See ``ModelFacts.packed``: a file's weights are packed as they are."""
-    if file.architecture not in FAST_ARCHITECTURES or "expert_count" in keys or head_dim % 16:
+    if file.architecture not in FAST_ARCHITECTURES or keys.whole("expert_count", 0) or head_dim % 16:
         return {}
     matrices = [(info.type, *info.shape) for info in file.tensors.values() if len(info.shape) == 2]
     numbers = sum(info.n_elements for info in file.tensors.values() if len(info.shape) != 2)

@@ -58,6 +58,13 @@ def test_a_decoder_in_gguf(tmp_path: Path) -> None:
     assert facts.state_bytes_per_slot() == 0
 
 
+def test_a_dense_model_of_a_family_with_mixtures_is_packed(tmp_path: Path) -> None:
+    """Granite 4's dense files say how many experts they have: none."""
+    facts = gguf_facts(tmp_path, renamed("granite", expert_count=0, expert_used_count=0))
+    assert facts.packed == {"auto": 104 * 64 * 4}
+    assert gguf_facts(tmp_path, renamed("granite", expert_count=8)).packed == {}
+
+
 def test_short_convolutions_keep_a_state_instead(tmp_path: Path) -> None:
     facts = gguf_facts(tmp_path, renamed("lfm2", attention__head_count_kv=[0, 2], shortconv__l_cache=3))
     assert facts.kv_numbers == 2 * (16 + 16)

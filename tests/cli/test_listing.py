@@ -1,12 +1,16 @@
 """The table of ``mashbox pull --list``: readable at any width, and true to what ``run`` would do."""
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from mashbox import catalog
 from mashbox.cli import listing
-from mashbox.facts import read_facts
+from mashbox.facts import ModelFacts, gguf_facts, read_facts
+from mashbox.gguf_file import GGUFFile, TensorInfo
 from mashbox.pull import ensure
 
 
@@ -105,3 +109,49 @@ def test_the_catalogue_s_shapes_are_those_of_the_files(starter_gguf: Path, gemma
         names += ("parameters", "kv_numbers", "state_numbers")
         assert [getattr(told, name) for name in names] == [getattr(facts, name) for name in names]
         assert told.packed["auto"] == pytest.approx(facts.packed["auto"], rel=0.06)
+
+
+PUBLISHED: dict[str, dict[str, Any]] = json.loads(
+    (Path(__file__).parent.parent / "data" / "published-shapes.json").read_text()
+)
+"""Metadata of the models' files (or the same from their configurations), with where each was read."""
+
+
+def published(model: str) -> ModelFacts:
+    """What the file would tell of a model, as far as its shape goes."""
+    keys = {key: value for key, value in PUBLISHED[model].items() if key not in ("source", "vocab")}
+    told = catalog.load().models[model].shape
+    architecture = (told and told.architecture) or "unnamed"
+    vocab, hidden = PUBLISHED[model]["vocab"], keys["embedding_length"]
+    embedding = TensorInfo(
+        name="token_embd.weight", shape=(vocab, hidden), type="Q4_K", nbytes=0, n_elements=0, part=0, start=0
+    )
+    file = SimpleNamespace(
+        architecture=architecture,
+        metadata={f"{architecture}.{key}": value for key, value in {"context_length": 1, **keys}.items()},
+        tensors={embedding.name: embedding},
+        paths=[Path("published.gguf")],
+        **dict.fromkeys(("n_elements", "file_bytes", "bits_per_weight"), 1),
+        quant="Q4_K_M",
+    )
+    return gguf_facts(cast(GGUFFile, file))
+
+
+def test_every_untried_model_has_a_published_shape() -> None:
+    models = catalog.load().models.values()
+    assert set(PUBLISHED) == {spec.id for spec in models if not spec.tried}
+    assert all(spec.shape and spec.context for spec in models)
+
+
+@pytest.mark.parametrize("model", PUBLISHED)
+def test_a_shape_is_the_published_one(model: str) -> None:
+    spec, facts = catalog.load().models[model], published(model)
+    told = listing._facts_told(spec)
+    assert told is not None
+    for field in ("hidden", "vocab", "kv_numbers", "state_numbers"):
+        assert getattr(told, field) == getattr(facts, field), field
+    if spec.shape and spec.shape.architecture:
+        assert (told.heads, told.head_dim) == (facts.heads, facts.head_dim)
+        assert facts.packed and told.packed
+    if "context_length" in PUBLISHED[model]:
+        assert spec.context == facts.context_length
