@@ -23,7 +23,8 @@ def notes() -> "Console":
         return _live
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False)
+    # Lines of JSON are for programs, on a terminal too: nothing is drawn between them.
+    return Console(stderr=True, highlight=False, force_terminal=False if _as_json else None)
 
 
 _as_json = False
@@ -113,6 +114,14 @@ class Stream:
 
     def flush(self) -> None:
         """Every line is written at once."""
+
+
+def foreign(line: str) -> None:
+    """A line of another process of ours: above the line that is kept, or as JSON."""
+    if _as_json:
+        _json("warning", line)
+    else:
+        Stream().write(line)
 
 
 def _json(level: str, message: str) -> None:

@@ -54,6 +54,8 @@ def serve_model(
         model,
         facts,
         engine_settings(chosen, plan, cache_ram),
+        # Where a line is kept at the terminal's bottom, or all are JSON, the worker's own go through us.
+        on_words=console.foreign if chosen.log_json or sys.stderr.isatty() else None,
     )
     files = Files([file.path for file in model.files])
     began = time.monotonic()

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
@@ -110,7 +110,10 @@ class _Speculation:
 
 
 class LocalEngine:
-    """Implements :class:`mashbox.engine.engine.Engine` over a worker process."""
+    """Implements :class:`mashbox.engine.engine.Engine` over a worker process.
+
+    ``on_words`` gets what the worker writes to stderr, see :class:`~mashbox.engine.supervisor.Supervisor`.
+    """
 
     def __init__(
         self,
@@ -118,6 +121,7 @@ class LocalEngine:
         facts: ModelFacts,
         settings: EngineSettings,
         worker: tuple[str, ...] = WORKER_COMMAND,
+        on_words: Callable[[str], None] | None = None,
     ) -> None:
         tools = model.spec.tools if model.spec else None
         self._dialect = Dialect(ModelTokenizer.load(model.tokenizer), tools)
@@ -139,6 +143,7 @@ class LocalEngine:
             self._worker_died,
             worker,
             settings.step_timeout,
+            on_words,
         )
         # Requests that a fault interrupted run again one by one: the one that kills the worker dies alone.
         self._quarantine = asyncio.Lock()

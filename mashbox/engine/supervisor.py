@@ -26,6 +26,7 @@ from mashbox.engine.wire import (
     pack,
     unpack_up,
 )
+from mashbox.engine.words import Words
 from mashbox.errors import EngineLoading
 
 # Seconds before a restart: doubled at each death, set back once a worker has been ready for this long.
@@ -46,7 +47,8 @@ State = Literal["loading", "ok", "failed", "stopped"]
 class Supervisor:
     """One worker at a time. ``on_message`` gets what concerns requests, ``on_death`` the reason of an end.
 
-    ``stats`` are those of the worker that runs, its counts over all workers there were.
+    ``stats`` are those of the worker that runs, its counts over all workers there were. ``on_words`` gets
+    what it writes to stderr, a line at a time; without it that is our own stderr.
     """
 
     def __init__(
@@ -56,8 +58,10 @@ class Supervisor:
         on_death: Callable[[str], None],
         command: tuple[str, ...] = WORKER_COMMAND,
         step_timeout: float = 60.0,
+        on_words: Callable[[str], None] | None = None,
     ) -> None:
         self._start = start
+        self._on_words = on_words
         self._step_timeout = step_timeout
         self._outstanding: set[int] = set()
         self._heard = 0.0
@@ -164,12 +168,18 @@ class Supervisor:
 
     async def _one_life(self) -> str:
         """Start a worker and read from it until it ends; returns why it ended."""
-        process = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env=ENVIRONMENT | os.environ,
-        )
+        words = await Words.open(self._on_words) if self._on_words else None
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=words.fd if words else None,
+                env=ENVIRONMENT | os.environ,
+            )
+        finally:
+            if words:
+                words.began()
         self._process = process
         self._outstanding.clear()
         self._stuck = False
@@ -189,6 +199,8 @@ class Supervisor:
             watch.cancel()
             if process.returncode is None:
                 process.kill()
+            if words:
+                await words.end()
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
         """Kill a worker that has requests and says nothing: a step that never ends, or a stopped process."""

@@ -1,8 +1,10 @@
 """``mashbox`` whose ``run`` serves a scripted engine, ready at once; all else is the command's own.
 
-``python -m tests.cli.scripted_run run ...``. A question with the word "slowly" is answered so.
+``python -m tests.cli.scripted_run run ...``. A question with the word "slowly" is answered so; at one with
+"aloud" the worker says something of its own.
 """
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,13 +23,14 @@ MODEL = LocalModel(
 )
 
 
-def script(request: Request) -> Script:
-    assert isinstance(request.prompt, Conversation)
-    slowly = "slowly" in request.prompt.messages[-1]["content"]
-    return [0.05, "so "] * 60 if slowly else ["Hello", " world"]
+def engine(*_: Any, on_words: Callable[[str], None] | None) -> ScriptedEngine:
+    def script(request: Request) -> Script:
+        assert isinstance(request.prompt, Conversation)
+        asked = request.prompt.messages[-1]["content"]
+        if on_words and "aloud" in asked:
+            on_words("the worker: [so] it is")
+        return [0.05, "so "] * 60 if "slowly" in asked else ["Hello", " world"]
 
-
-def engine(*_: Any) -> ScriptedEngine:
     return ScriptedEngine(script)
 
 

@@ -1,6 +1,7 @@
 """``mashbox run`` on a real pseudo-terminal: the status line, log lines above it, and an orderly end."""
 
 import contextlib
+import json
 import re
 import sys
 import threading
@@ -59,6 +60,30 @@ def test_the_status_line_and_the_log_share_the_terminal(tmp_path: Path) -> None:
         assert len(before) == 2 and all("\x1b[2K" in text or not text for text in before)
         terminal.send(CTRL_C)
         assert ended(terminal)
+
+
+def test_what_the_worker_writes_stands_above_the_status_line(tmp_path: Path) -> None:
+    with running(tmp_path) as (terminal, url):
+        ask(url, "Say it aloud.")
+        terminal.expect("the worker: [so] it is\n")
+        terminal.expect("POST /v1/chat/completions 200")
+        before = terminal.raw.partition("the worker: [so]")[0].rpartition("\n")[2]
+        assert "\x1b[2K" in before or not before
+
+
+def test_with_log_json_what_the_worker_writes_is_json_too(tmp_path: Path) -> None:
+    words = ["run", "--port", "0", "--log-json"]
+    terminal = Terminal(*words, home=tmp_path, columns=500, module="tests.cli.scripted_run")
+    try:
+        terminal.expect("Ctrl-C ends the server.", seconds=60)
+        (url,) = set(re.findall(r"Ready after [\d.]+ s: (http://[\w.:]+)", terminal.text))
+        ask(url, "Say it aloud.")
+        terminal.expect('"event": "request"')
+        lines = [json.loads(line) for line in terminal.text.splitlines() if line.strip()]
+        said = {"level": "warning", "event": "message", "message": "the worker: [so] it is"}
+        assert [line for line in lines if said.items() <= line.items()]
+    finally:
+        terminal.close()
 
 
 def test_the_lines_for_clients_fit_the_terminal(tmp_path: Path) -> None:

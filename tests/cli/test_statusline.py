@@ -115,6 +115,7 @@ def test_other_lines_appear_above_it_whole(monkeypatch: pytest.MonkeyPatch) -> N
         counts.waiting = 1
         draw()
         console.Stream().write("12:00:00 POST /v1/chat/completions 200 · a log line of some length\n")
+        console.foreign("the worker's own words")
         counts.running = 1
         draw()
         during = Screen(written.getvalue()).lines
@@ -124,6 +125,7 @@ def test_other_lines_appear_above_it_whole(monkeypatch: pytest.MonkeyPatch) -> N
         "wide by some words",
         "12:00:00 POST /v1/chat/completions 200 · a log",
         "line of some length",
+        "the worker's own words",
     ]
     assert during == [*told, "slots 1/4 busy · 1 waiting · reading prompts"]
     assert [line for line in after if line] == told

@@ -1,8 +1,9 @@
 """A real worker process over the counting runner: ``python -m tests.engine.counting_worker [fault]``.
 
 ``fault`` is what the process does: ``model`` refuses the weights, ``die`` kills itself at a prompt that
-holds the token 49, ``compile`` compiles a program there, ``stillborn`` kills itself while it loads. Tokens
-below 94 are what it speaks: printable ASCII in the vocabulary of ``letters``.
+holds the token 49, ``compile`` compiles a program there, ``stillborn`` kills itself while it loads,
+``words`` ends there with words on stderr. Tokens below 94 are what it speaks: printable ASCII in the
+vocabulary of ``letters``.
 """
 
 import os
@@ -27,6 +28,12 @@ VOCABULARY, SPEAKABLE = 300, 94
 class FaultyRunner(CountingRunner):
     def prefill(self, slot: int, ids: Sequence[int], *, logits: bool) -> torch.Tensor | None:
         if FAULT == "die" and DEADLY in ids:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if FAULT == "words" and DEADLY in ids:
+            print(
+                "a bar 10%\ra bar 100%\nTraceback:\n\n  deep in\xe4\nno end", end="." * 9000, file=sys.stderr
+            )
+            sys.stderr.flush()
             os.kill(os.getpid(), signal.SIGKILL)
         if FAULT == "compile" and DEADLY in ids:
             torch.compile(lambda x: x + 1, backend="eager")(torch.zeros(1))

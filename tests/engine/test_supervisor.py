@@ -32,8 +32,14 @@ class Watched:
     def __init__(self, fault: str, step_timeout: float) -> None:
         self.messages: list[Tokens | Failed] = []
         self.deaths: list[str] = []
+        self.words: list[str] = []
         self.supervisor = Supervisor(
-            START, self.messages.append, self.deaths.append, command(fault), step_timeout
+            START,
+            self.messages.append,
+            self.deaths.append,
+            command(fault),
+            step_timeout,
+            self.words.append if fault == "words" else None,
         )
 
     def rows(self, number: int) -> list[Row]:
@@ -110,6 +116,19 @@ def test_a_killed_worker_is_started_again() -> None:
             ]
             w.supervisor.send(submit(2, [5]))
             await w.until(lambda: any(row.finish for row in w.rows(2)))
+
+    asyncio.run(go())
+
+
+def test_what_a_worker_writes_comes_in_lines_up_to_its_end() -> None:
+    async def go() -> None:
+        async with running("words") as w:
+            assert w.words[0] == "a library that prints must not hurt the messages"
+            w.supervisor.send(submit(1, [49]))
+            await w.until(lambda: bool(w.deaths))
+            *lines, last = w.words[1:]
+            assert lines == ["a bar 10%", "a bar 100%", "Traceback:", "  deep inä"]
+            assert last == "no end" + "." * 9000
 
     asyncio.run(go())
 
