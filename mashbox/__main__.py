@@ -1,5 +1,16 @@
-"""``python -m mashbox``: the same as the ``mashbox`` command."""
+"""The ``mashbox`` command and ``python -m mashbox``: quiet about a Ctrl-C that comes while it is imported."""
 
-from mashbox.cli.main import main
+import sys
 
-main()
+
+def main() -> None:
+    """The console script."""
+    try:
+        from mashbox.cli.main import main as command
+    except KeyboardInterrupt:
+        sys.exit(130)
+    command()
+
+
+if __name__ == "__main__":
+    main()

@@ -278,9 +278,8 @@ def _slug(key: str, readable: str | None = None) -> str:
 
 def _unknown(name: str) -> UnknownModel:
     if name.startswith((".", "/", "~")) or name.endswith(".gguf"):
-        return UnknownModel(
-            f"There is no model at {name!r}.", "Name a .gguf file, or a folder of safetensors."
-        )
+        what = "is no model" if Path(name).expanduser().exists() else "is not there"
+        return UnknownModel(f"{name!r} {what}.", "Name a .gguf file, or a folder of safetensors.")
     names = {*catalog.load().models, *(model.id for model in installed())}
     near = difflib.get_close_matches(name.lower(), sorted(names), n=3, cutoff=0.5)
     *others, last = near or [""]

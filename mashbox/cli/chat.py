@@ -74,7 +74,7 @@ def chat(
 
     flags = {
         "url": url,
-        "system": system,
+        "system": system and console.text_of(os.fsencode(system)),
         "temperature": temperature,
         "max_tokens": max_tokens,
         "think": think,
@@ -99,16 +99,21 @@ def chat(
 def one_shot(argument: str | None) -> str | None:
     """The message from the argument and from stdin when that is a pipe or file; None when from neither."""
     if argument is None:
-        piped = None if sys.stdin.isatty() else sys.stdin.read()
+        piped = None if sys.stdin.isatty() else _stdin()
     else:
         # Beside an argument, only what was surely meant is read: under a service stdin may never end.
-        piped = sys.stdin.read() if _redirected() else None
+        piped = _stdin() if _redirected() else None
     if argument is None and piped is None:
         return None
-    text = "\n\n".join(part.strip() for part in (argument, piped) if part and part.strip())
+    given = (argument and console.text_of(os.fsencode(argument)), piped)
+    text = "\n\n".join(part.strip() for part in given if part and part.strip())
     if not text:
         raise UsageError("The message is empty.", "Give one as an argument, or on stdin.")
     return text
+
+
+def _stdin() -> str:
+    return console.text_of(sys.stdin.buffer.read())
 
 
 def _redirected() -> bool:

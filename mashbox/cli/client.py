@@ -5,6 +5,7 @@ Works with any such server; what only mashbox answers (health, timings) is used 
 
 import dataclasses
 import json
+import re
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -78,6 +79,10 @@ class Model:
         return self.owner == "mashbox-labs"
 
 
+_HOST = re.compile(rb"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+(%\w+)?")
+"""The library takes some that no system could look up: with spaces, with one bracket."""
+
+
 def base_url(text: str) -> str:
     """``host:port``, with or without http:// and /v1, as the address that routes are added to."""
     url = text.strip()
@@ -89,7 +94,8 @@ def base_url(text: str) -> str:
         raise UsageError(
             f"{text!r} is no address: {problem}.", "Write it like http://127.0.0.1:8000."
         ) from None
-    if parsed.scheme not in ("http", "https") or not parsed.host:
+    port = parsed.port or 80
+    if parsed.scheme not in ("http", "https") or not _HOST.fullmatch(parsed.raw_host) or port > 65_535:
         raise UsageError(f"{text!r} is no http address.", "Write it like http://127.0.0.1:8000.")
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
 

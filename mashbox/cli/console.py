@@ -1,6 +1,7 @@
 """Where the commands write: data on stdout, all else on stderr; colours only on a terminal."""
 
 import contextlib
+import io
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -8,6 +9,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+def encode_what_can_be() -> None:
+    """Print ``?`` for a character that the terminal's or the pipe's encoding lacks, instead of failing."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def text_of(raw: bytes) -> str:
+    """Bytes from outside as text: what is not UTF-8 becomes U+FFFD, as it could be sent to nobody."""
+    return raw.decode("utf-8", "replace")
 
 
 def output() -> "Console":

@@ -108,14 +108,19 @@ def _model(name: str | None) -> "LocalModel":
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
-        raise UsageError(f"{path} can't be read: {problem}.", "Name a UTF-8 text file.") from None
+    except OSError as problem:
+        raise UsageError(f"{path} can't be read: {problem.strerror}.", "Name a text file.") from None
+    except UnicodeDecodeError as problem:
+        raise UsageError(
+            f"{path} is not UTF-8: byte {problem.start:,} is {problem.object[problem.start]:#04x}.",
+            "Name a UTF-8 text file, or pipe it in.",
+        ) from None
 
 
 def _stdin() -> str:
     if sys.stdin.isatty():
         raise UsageError("There is nothing to count.", "Give a TEXT, --file, --messages, or a pipe.")
-    return sys.stdin.buffer.read().decode("utf-8", "replace")
+    return console.text_of(sys.stdin.buffer.read())
 
 
 def _count_texts(model: "LocalModel", texts: list[str]) -> list[int]:

@@ -89,7 +89,8 @@ def describe(problem: Exception) -> str:
     if isinstance(problem, TyperException):
         context = getattr(problem, "ctx", None)
         hint = f" Try '{context.command_path} --help'." if context is not None else ""
-        return problem.format_message() + hint
+        said = problem.format_message()
+        return (said if said.endswith((".", "?", "!")) else f"{said}.") + hint
     if isinstance(problem, Abort):
         return "Aborted."
     if isinstance(problem, OSError):

@@ -52,5 +52,6 @@ app.add_typer(keys.app, name="keys", epilog=keys.EPILOG)
 
 
 def main() -> None:
-    """The console script."""
+    """Run the command line, and exit with its status."""
+    console.encode_what_can_be()
     app()

@@ -1,5 +1,6 @@
 """``mashbox chat`` asked once, and the server that it starts for itself."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -78,6 +79,22 @@ def test_stdin_is_the_message_or_goes_behind_it(argument: list[str], piped: str,
         result = runner.invoke(app, ["chat", "--url", server.url, *argument], input=piped)
     assert (result.exit_code, result.stdout) == (0, "ok\n")
     assert server.requests[0]["messages"] == [{"role": "user", "content": question}]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_bytes_that_are_no_text_are_sent_and_printed_as_far_as_they_can_be(encoding: str) -> None:
+    with serving(ScriptedServer(answer("Café\n"))) as server:
+        done = subprocess.run(
+            [sys.executable, "-m", "mashbox", "chat", "--url", server.url, "-s", b"s\xff", b"a\xff"],
+            input=b"caf\xe9",
+            env={**os.environ, "PYTHONIOENCODING": encoding},
+            capture_output=True,
+            check=False,
+        )
+    printed = "Café\n" if encoding == "utf-8" else "Caf?\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, printed.encode(), b"")
+    system, user = server.requests[0]["messages"]
+    assert (system["content"], user["content"]) == ("s\ufffd", "a\ufffd\n\ncaf\ufffd")
 
 
 @pytest.mark.parametrize("args", [[], [" "]])

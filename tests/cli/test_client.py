@@ -34,13 +34,17 @@ def free_port() -> int:
         ("http://x:1/v1/", "http://x:1"),
         ("https://x/openai/v1", "https://x/openai"),
         (" localhost:9/ ", "http://localhost:9"),
+        ("http://[::1]:9", "http://[::1]:9"),
+        ("http://bücher.example", "http://bücher.example"),
     ],
 )
 def test_addresses_as_people_write_them(given: str, expected: str) -> None:
     assert base_url(given) == expected
 
 
-@pytest.mark.parametrize("given", ["", "ftp://x", "http://", "http://a:b:c"])
+@pytest.mark.parametrize(
+    "given", ["", "ftp://x", "http://", "http://a:b:c", "http://a b", "http://[a", "http://a:99999"]
+)
 def test_what_is_no_address_is_wrong_use(given: str) -> None:
     with pytest.raises(UsageError):
         base_url(given)

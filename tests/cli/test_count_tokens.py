@@ -125,6 +125,14 @@ def test_wrong_use_is_told_in_a_line(arguments: list[str], words: str) -> None:
     assert words in result.stderr and result.stderr.count("\n") == 1
 
 
+def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    result = runner.invoke(app, ["count-tokens", "--file", str(tmp_path / "latin.txt")])
+    assert result.exit_code == 2 and "latin.txt is not UTF-8: byte 3 is 0xe9. Name a UTF-8" in result.stderr
+    missing = runner.invoke(app, ["count-tokens", "--file", str(tmp_path / "no.txt")])
+    assert missing.stderr.endswith("no.txt can't be read: No such file or directory. Name a text file.\n")
+
+
 def test_bad_messages_name_their_field(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     for text, words in (("{", "JSON"), ("3", "list"), ('[{"role": "user", "content": 3}]', "messages[0]")):

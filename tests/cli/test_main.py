@@ -91,7 +91,10 @@ def test_an_interrupt_is_130() -> None:
 
 @pytest.mark.parametrize(
     ("args", "words"),
-    [(["nope"], "No such command 'nope'"), (["--nope"], "No such option: --nope")],
+    [
+        (["nope"], "No such command 'nope'. Try 'mashbox --help'."),
+        (["--nope"], "No such option: --nope. Try 'mashbox --help'."),
+    ],
 )
 def test_wrong_use_is_2_and_one_line(args: list[str], words: str) -> None:
     result = runner.invoke(app, args)
@@ -218,6 +221,28 @@ def test_completion_names_the_models(tmp_path: Path, monkeypatch: pytest.MonkeyP
     config.mkdir()
     (config / "models.json").write_text("{")
     assert complete.models("smollm2-13") == []
+
+
+def test_ctrl_c_while_the_commands_are_imported_is_130_and_quiet() -> None:
+    script = (
+        "import sys, mashbox.__main__\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'mashbox.cli.bench': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "mashbox.__main__.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+def test_what_the_encoding_lacks_is_replaced(tmp_path: Path) -> None:
+    environment = {**os.environ, "MASHBOX_HOME": str(tmp_path), "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [sys.executable, "-m", "mashbox", "pull", "--list"], env=environment, capture_output=True, check=False
+    )
+    assert done.returncode == 0
+    assert b"4?8k" in done.stdout and not done.stderr.startswith(b"error")
 
 
 def test_ctrl_c_in_a_real_process_is_130() -> None:
