@@ -79,7 +79,7 @@ class Model:
         return self.owner == "mashbox-labs"
 
 
-_HOST = re.compile(rb"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+(%\w+)?")
+_HOST = re.compile(rb"[A-Za-z0-9._-]+|[0-9A-Fa-f]*:[0-9A-Fa-f:.]*(%\w+)?")
 """The library takes some that no system could look up: with spaces, with one bracket."""
 
 
