@@ -278,8 +278,9 @@ def _slug(key: str, readable: str | None = None) -> str:
 
 def _unknown(name: str) -> UnknownModel:
     if name.startswith((".", "/", "~")) or name.endswith(".gguf"):
-        what = "is no model" if Path(name).expanduser().exists() else "is not there"
-        return UnknownModel(f"{name!r} {what}.", "Name a .gguf file, or a folder of safetensors.")
+        is_other = Path(name).expanduser().is_file()
+        said = f"{name!r} is no model's file." if is_other else f"There is no model at {name!r}."
+        return UnknownModel(said, "Name a .gguf file, or a folder of safetensors.")
     names = {*catalog.load().models, *(model.id for model in installed())}
     near = difflib.get_close_matches(name.lower(), sorted(names), n=3, cutoff=0.5)
     *others, last = near or [""]

@@ -148,6 +148,7 @@ def test_remove_deletes_whole_models_and_unfinished_ones(home: Path) -> None:
         ("./none.gguf", r"There is no model at './none\.gguf'"),
         ("/none/at/all", "There is no model at '/none/at/all'"),
         ("../..", "There is no model at"),
+        (__file__, "test_store.py' is no model's file"),
         ("", "There is no model ''"),
         ("org/repo/more", "There is no model 'org/repo/more'"),
     ],
