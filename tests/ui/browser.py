@@ -92,6 +92,7 @@ class Chat:
 
     def __init__(self, page: Page) -> None:
         self.page = page
+        self.messages = page.get_by_role("log", name="Messages", exact=True)
         self.box = page.get_by_role("textbox", name="Message", exact=True)
         self.stop = page.get_by_role("button", name="Stop", exact=True)
         self.send_button = page.get_by_role("button", name="Send", exact=True)
@@ -101,6 +102,21 @@ class Chat:
         self.conversations = page.get_by_role("navigation", name="Conversations").get_by_role("link")
         self.banner = page.get_by_test_id("banner")
 
+    def settled(self, timeout: float | None = None) -> None:
+        """Wait until the page is drawn with what is kept, and no answer or conversation is on its way."""
+        expect(self.messages).to_have_attribute("aria-busy", "false", timeout=timeout)
+
+    def reload(self) -> None:
+        """Load the page again, with what it keeps."""
+        self.page.reload()
+        self.settled()
+
+    def embellished(self) -> None:
+        """Wait for what comes after the text of an answer with both: set formulas and coloured code."""
+        self.settled()
+        expect(self.answers.last.locator("math").first).to_be_attached()
+        expect(self.answers.last.locator("code [class^=hl-]").first).to_be_attached()
+
     def send(self, text: str) -> None:
         """Type a message and send it with Enter."""
         self.box.fill(text)
@@ -108,14 +124,16 @@ class Chat:
 
     def ask(self, text: str, answer: str) -> None:
         """Send, and wait for the end of an answer that contains this text."""
+        self.settled()
         count = self.turns.count()
         self.send(text)
         expect(self.turns).to_have_count(count + 1)
-        expect(self.answers.last).to_contain_text(answer)
-        expect(self.stop).to_have_count(0)
+        expect(self.turns.last.get_by_test_id("answer")).to_contain_text(answer)
+        self.settled()
 
     def begin(self) -> None:
         """Begin a new conversation."""
+        self.settled()
         self.page.get_by_role("button", name="New conversation", exact=True).first.click()
         expect(self.turns).to_have_count(0)
 

@@ -58,7 +58,9 @@ def show(browser: Browser) -> Iterator[Open]:
             context = stack.enter_context(watched(browser, url, **options))
             page = context.new_page()
             page.goto(url + path)
-            return Chat(page)
+            chat = Chat(page)
+            chat.settled()
+            return chat
 
         yield open
 

@@ -37,12 +37,19 @@ def answer() -> int:
 """
 
 
+AT_REST = """async () => {
+  await new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+  const ends = document.getAnimations().filter((one) => one.effect.getComputedTiming().endTime < Infinity);
+  await Promise.allSettled(ends.map((one) => one.finished));
+}"""
+
+
 def violations(chat: Chat) -> list[str]:
     """What axe-core finds wrong, in words."""
     source = (build.UI / "node_modules" / "axe-core" / "axe.min.js").read_text()
-    # Animations would be caught half faded in.
+    # What moves would be caught half faded in.
     chat.page.emulate_media(reduced_motion="reduce")
-    chat.page.wait_for_timeout(400)
+    chat.page.evaluate(AT_REST)
     chat.page.evaluate(source)
     found = chat.page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
     return [
@@ -69,8 +76,7 @@ def test_axe_finds_nothing(
     chat.box.fill("Show me all.")
     chat.send_button.click()
     expect(chat.answers.last).to_contain_text("42")
-    expect(chat.stop).to_have_count(0)
-    chat.page.wait_for_timeout(500)
+    chat.embellished()
     assert violations(chat) == []
     chat.page.get_by_role("button", name="Settings", exact=True).click()
     expect(chat.page.get_by_role("dialog", name="Settings")).to_be_visible()
@@ -103,6 +109,7 @@ def test_a_phone(engine: ScriptedEngine, server: Live, show: Open) -> None:
     chat.box.fill("Show me all.")
     chat.send_button.tap()
     expect(chat.answers.last).to_contain_text("the end")
+    chat.embellished()
     assert chat.page.evaluate(fits)
     for button in (chat.send_button, chat.page.get_by_role("button", name="Settings", exact=True)):
         box = button.bounding_box()
@@ -226,7 +233,7 @@ def test_the_choice_of_colours_is_kept(server: Live, show: Open) -> None:
         appearance.select_option(label="Dark")
     else:
         chat.page.get_by_role("radio", name="Dark").check()
-    assert chat.page.evaluate(shade) != light
-    chat.page.reload()
-    expect(chat.box).to_be_visible()
-    assert chat.page.evaluate(shade) != light
+    page = chat.page.locator("html")
+    expect(page).not_to_have_css("background-color", light)
+    chat.reload()
+    expect(page).not_to_have_css("background-color", light)

@@ -97,7 +97,7 @@ def test_a_reload_keeps_conversations_branches_and_the_draft(engine: ScriptedEng
     expect(chat.answers).to_have_text(["ZWEITE"])
     expect(chat.stop).to_have_count(0)
     chat.box.fill("not yet sent")
-    chat.page.reload()
+    chat.reload()
     expect(chat.answers).to_have_text(["ZWEITE"])
     expect(chat.asked.first.get_by_test_id("branch")).to_have_text("2/2")
     expect(chat.box).to_have_value("not yet sent")
@@ -129,7 +129,7 @@ def test_search_rename_delete_and_undo(engine: ScriptedEngine, chat: Chat) -> No
     chat.page.get_by_role("button", name="Undo").click()
     expect(chat.conversations).to_have_count(3)
     chat.menu("apples and pears", "Delete")
-    chat.page.reload()
+    chat.reload()
     expect(chat.conversations).to_have_count(2)
 
 
@@ -170,7 +170,7 @@ def test_settings_reach_the_server(engine: ScriptedEngine, chat: Chat) -> None:
     assert (request.sampling.temperature, request.sampling.top_p, request.max_tokens) == (0.5, 0.9, 7)
     assert isinstance(request.prompt, Conversation)
     assert request.prompt.thinking
-    chat.page.reload()
+    chat.reload()
     chat.page.get_by_role("button", name="Settings", exact=True).click()
     expect(dialog.get_by_label("System prompt")).to_have_value("Be brief.")
 

@@ -43,7 +43,7 @@ def test_a_key_is_asked_for_checked_and_kept_for_the_session(bundle: None, show:
         enter_key(chat, KEY)
         expect(dialog).to_have_count(0)
         chat.ask("Hi", "Hello world")
-        chat.page.reload()
+        chat.reload()
         chat.ask("Again", "Hello world")
         assert KEY not in chat.page.evaluate("JSON.stringify(localStorage)")
         other = Chat(chat.page.context.new_page())
@@ -138,7 +138,7 @@ def test_a_tunnel_on_another_port(engine: ScriptedEngine, server: Live, show: Op
         chat = show(server, at=f"http://{host}:{tunnel.port}")
         chat.ask("Through the tunnel?", "Hello world")
         # What is asked through it is asked of it alone: the watch holds every request to this origin.
-        chat.page.reload()
+        chat.reload()
         chat.ask("Still?", "Hello world")
 
 
@@ -169,10 +169,10 @@ def test_a_reload_in_the_middle_keeps_what_came(engine: ScriptedEngine, chat: Ch
     engine.script = ["Half of it", Hold()]
     chat.send("Tell me all.")
     expect(chat.answers).to_have_text("Half of it")
-    # Answers on their way are kept every two seconds.
-    chat.page.wait_for_timeout(2500)
-    chat.page.reload()
+    chat.reload()
     expect(chat.asked).to_contain_text("Tell me all.")
+    expect(chat.answers).to_have_text("Half of it")
+    expect(chat.turns).to_contain_text("not finished")
     eventually(lambda: engine.running == 0)
     engine.script = ["All of it"]
     chat.of(chat.turns.last, "Retry").first.click()

@@ -5,4 +5,7 @@ import { load } from "./app/store";
 
 await load();
 await open(location.hash.slice(1) || null);
-render(<App />, document.getElementById("app")!);
+const app = document.getElementById("app")!;
+render(<App />, app);
+// With all that is kept of the open conversation.
+app.ariaBusy = "false";

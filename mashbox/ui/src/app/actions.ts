@@ -12,11 +12,21 @@ import * as store from "./store";
 
 /** What a reader can do to conversations and messages. */
 
+/** What was asked to be opened last. */
+let wanted = 0;
+
 /** Open a conversation; null is the beginning of a new one. Focus is the caller's. */
 export async function open(id: string | null): Promise<void> {
+  const own = ++wanted;
   if (id !== null && !store.conversations.peek().has(id)) id = null;
-  if (id !== null) await store.loadTree(id);
+  if (id !== null) {
+    store.opening.value = true;
+    await store.loadTree(id);
+  }
+  // Another one was asked for while this one was read.
+  if (own !== wanted) return;
   store.openId.value = id;
+  store.opening.value = false;
 }
 
 /** Send a message at the end of the open conversation, which is begun if none is open. */

@@ -31,6 +31,7 @@ export class Run {
   private draft: Message;
   private thinkingBegan = 0;
   private flushing = false;
+  private closed = false;
   private saved = Date.now();
   private readonly pieces = new Rate();
   private rated = 0;
@@ -46,6 +47,18 @@ export class Run {
 
   stop(): void {
     this.abort.abort();
+  }
+
+  /** The page is being closed: what came is kept, as not finished. */
+  close(): void {
+    this.closed = true;
+    this.keep();
+    this.abort.abort();
+  }
+
+  private keep(): void {
+    this.saved = Date.now();
+    this.save(this.draft);
   }
 
   /** Try a full line again without waiting for the countdown. */
@@ -149,10 +162,7 @@ export class Run {
       this.message.value = this.draft;
       if (this.hasOutput) this.stage.value = this.thinkingBegan ? "thinking" : "writing";
       this.measure();
-      if (Date.now() - this.saved > SAVE_MS) {
-        this.saved = Date.now();
-        this.save(this.draft);
-      }
+      if (Date.now() - this.saved > SAVE_MS) this.keep();
     };
     // A hidden page draws no frames.
     if (document.hidden) setTimeout(flush, HIDDEN_FLUSH_MS);
@@ -168,7 +178,7 @@ export class Run {
 
   private end(error: unknown): void {
     if (this.abort.signal.aborted) {
-      this.draft = { ...this.draft, finish: "stopped" };
+      if (!this.closed) this.draft = { ...this.draft, finish: "stopped" };
       return;
     }
     const known = error instanceof ApiError;

@@ -1,4 +1,4 @@
-import { computed, signal } from "@preact/signals";
+import { batch, computed, signal } from "@preact/signals";
 import { Database } from "../chat/db";
 import { SearchIndex } from "../chat/search";
 import { type Chosen, pathOf, placesOf, treeOf, type Tree, withMessage } from "../chat/tree";
@@ -16,6 +16,8 @@ export const trees = signal<ReadonlyMap<string, Tree>>(new Map());
 export const runs = signal<ReadonlyMap<string, Run>>(new Map());
 export const presets = signal<readonly Preset[]>([]);
 export const openId = signal<string | null>(null);
+/** A conversation's messages are being read; it is shown once they are here. */
+export const opening = signal(false);
 /** What is written before a conversation is begun, and how it will be asked. */
 export const fresh = signal<Conversation>(blank());
 export const kept = signal(true);
@@ -51,19 +53,27 @@ export async function load(): Promise<void> {
 
 /** Read again what another tab may have changed. Conversations with an answer on its way stay. */
 export async function reread(): Promise<void> {
-  const [heads, all] = await Promise.all([db.conversations(), db.presets()]);
+  const id = openId.peek();
+  const before = changes;
+  const [heads, all, messages] = await Promise.all([db.conversations(), db.presets(), id ? db.messages(id) : []]);
   if (!db.keeps) return;
+  // What was changed here, or opened, meanwhile is not in what was read.
+  if (changes !== before || openId.peek() !== id) return reread();
   const live = [...runs.peek().keys()];
   const map = new Map(heads.map((one) => [one.id, one]));
   for (const id of live) {
     const own = conversations.peek().get(id);
     if (own) map.set(id, own);
   }
-  conversations.value = map;
-  presets.value = all;
-  trees.value = new Map([...trees.peek()].filter(([id]) => live.includes(id)));
+  const read = new Map(id ? [[id, treeOf(messages)]] : []);
+  for (const own of live) read.set(own, trees.peek().get(own) ?? NO_MESSAGES);
   index = null;
-  if (openId.peek()) await loadTree(openId.peek()!);
+  // At once, so that the open conversation never goes and comes back.
+  batch(() => {
+    conversations.value = map;
+    presets.value = all;
+    trees.value = read;
+  });
 }
 
 /** The messages of a conversation, read once. */
@@ -110,6 +120,7 @@ export function setChosen(id: string, chosen: Chosen): void {
 }
 
 export async function addWhole(conversation: Conversation, messages: readonly Message[]): Promise<void> {
+  changes++;
   await db.putWhole(conversation, messages);
   conversations.value = new Map(conversations.peek()).set(conversation.id, conversation);
   trees.value = new Map(trees.peek()).set(conversation.id, treeOf(messages));
@@ -123,6 +134,7 @@ export async function purge(id: string): Promise<void> {
   conversations.value = without(conversations.peek());
   trees.value = without(trees.peek());
   index?.drop(id);
+  changes++;
   await db.remove(id);
   announce();
 }
@@ -152,10 +164,20 @@ export async function searchIndex(): Promise<SearchIndex> {
 const tabs = typeof BroadcastChannel === "undefined" ? null : new BroadcastChannel("mashbox");
 if (tabs) tabs.onmessage = () => void reread();
 
+/** How often this tab changed what is kept. */
+let changes = 0;
+
 function keep(writing: Promise<void>): void {
+  changes++;
   writing.then(announce, (error: unknown) => {
     console.error(error);
     kept.value = false;
+  });
+}
+
+if (typeof window !== "undefined") {
+  addEventListener("pagehide", () => {
+    for (const run of runs.peek().values()) run.close();
   });
 }
 

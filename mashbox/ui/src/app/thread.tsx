@@ -6,7 +6,7 @@ import { IconButton } from "./button";
 import { AssistantTurn } from "./assistant-turn";
 import { UserTurn } from "./user-turn";
 import { atEnd, begin, scrollToEnd, useFollow } from "./scroll";
-import { openId, path, run } from "./store";
+import { opening, openId, path, run } from "./store";
 
 /** The messages of the shown branch. */
 export function Thread() {
@@ -24,7 +24,7 @@ export function Thread() {
           class="thread-content"
           role="log"
           aria-label={t.messages}
-          aria-busy={running !== null}
+          aria-busy={running !== null || opening.value}
           aria-live={running ? "off" : "polite"}
         >
           {messages.length === 0 && <Empty />}

@@ -48,16 +48,20 @@ export class Database {
   }
 
   async putConversation(conversation: Conversation): Promise<void> {
-    const change = this.db?.transaction("conversations", "readwrite");
-    if (!change) return;
-    void change.store.put(conversation);
-    // Not when the put has told of its success: a page that is being closed does not live to hear it.
-    change.commit();
-    await change.done;
+    await this.put("conversations", conversation);
   }
 
   async putMessage(message: Message): Promise<void> {
-    await this.db?.put("messages", message);
+    await this.put("messages", message);
+  }
+
+  private async put<K extends "conversations" | "messages">(store: K, value: Schema[K]["value"]): Promise<void> {
+    const change = this.db?.transaction(store, "readwrite");
+    if (!change) return;
+    void change.store.put(value);
+    // Not when the put has told of its success: a page that is being closed does not live to hear it.
+    change.commit();
+    await change.done;
   }
 
   /** A conversation with its messages: all or nothing. */

@@ -1,5 +1,6 @@
 // @vitest-environment jsdom
 import "fake-indexeddb/auto";
+import { effect } from "@preact/signals";
 import { IDBFactory } from "fake-indexeddb";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { DONE, FINISH, streamed, text } from "../api/stream";
@@ -101,6 +102,59 @@ describe("a conversation", () => {
     expect(store.opened.value!.title).toBe("Numbers");
     actions.rename(id, "");
     expect(store.opened.value!.title).toBe("Uno");
+  });
+});
+
+describe("opening", () => {
+  it("shows what was asked for last, however long the other takes to read", async () => {
+    await say("One");
+    const id = store.openId.value!;
+    await reload();
+    const slow = actions.open(id);
+    expect(store.opening.value).toBe(true);
+    await actions.open(null);
+    expect(store.opening.value).toBe(false);
+    await slow;
+    expect(store.openId.value).toBeNull();
+  });
+
+  it("never takes the shown conversation away to read it again", async () => {
+    await say("One");
+    const seen: number[] = [];
+    const stop = effect(() => void seen.push(store.path.value.length));
+    await store.reread();
+    stop();
+    expect(new Set(seen)).toEqual(new Set([2]));
+  });
+
+  it("loses nothing that is written while it is read again", async () => {
+    await say("One");
+    const reading = store.reread();
+    await say("Two");
+    await reading;
+    expect(shown()).toEqual(["One", "Answer 1", "Two", "Answer 2"]);
+    expect(store.listed.value).toHaveLength(1);
+  });
+});
+
+describe("a page that is closed", () => {
+  it("keeps what came of an answer", async () => {
+    vi.stubGlobal("fetch", async (_: string, { signal }: RequestInit) => {
+      const start = (body: ReadableStreamDefaultController) => {
+        body.enqueue(new TextEncoder().encode(text("Half")));
+        signal!.addEventListener("abort", () => body.error(signal!.reason));
+      };
+      return new Response(new ReadableStream({ start }));
+    });
+    actions.send("Tell me all", []);
+    const id = store.openId.value;
+    await vi.waitFor(() => expect(store.run.value!.message.value.text).toBe("Half"));
+    dispatchEvent(new Event("pagehide"));
+    await idle();
+    await reload();
+    await actions.open(id);
+    expect(shown()).toEqual(["Tell me all", "Half"]);
+    expect(store.path.value[1]).not.toHaveProperty("finish");
   });
 });
 
