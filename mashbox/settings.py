@@ -22,7 +22,7 @@ from mashbox.paths import config_dir
 class Settings:
     """The settings of one server. None means: decided from the catalogue, the model and the machine.
 
-    ``cache_ram`` is in MiB, ``max_body_mib`` too; ``drain`` and ``step_timeout`` are in seconds.
+    ``cache_ram`` is in MiB, ``max_body_mib`` too; ``drain`` and both timeouts are in seconds.
     """
 
     model: str | None = None
@@ -44,6 +44,7 @@ class Settings:
     max_body_mib: int = 32
     drain: int = 30
     step_timeout: int = 60
+    read_timeout: int = 30
     log_json: bool = False
 
 
@@ -233,6 +234,12 @@ RULES: Mapping[str, Rule] = {
         _number(1, 3600, " of seconds"),
         "SECONDS",
         "A step longer than this restarts the worker.",
+    ),
+    "read_timeout": Rule(
+        _whole(1, 3600),
+        _number(1, 3600, " of seconds"),
+        "SECONDS",
+        "Time that a client may take over a request's headers, and between two pieces of its body.",
     ),
     "log_json": Rule(_switch, "true or false", "", "Log lines as JSON."),
 }

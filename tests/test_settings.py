@@ -138,6 +138,7 @@ BAD: list[tuple[str, Any]] = [
     ("ui", "perhaps"),
     ("allow_host", "a b"),
     ("step_timeout", "0"),
+    ("read_timeout", "3601"),
 ]
 
 

@@ -58,6 +58,7 @@ def run(
     max_body_mib: Annotated[str | None, _flag("max_body_mib")] = None,
     drain: Annotated[str | None, _flag("drain")] = None,
     step_timeout: Annotated[str | None, _flag("step_timeout")] = None,
+    read_timeout: Annotated[str | None, _flag("read_timeout")] = None,
     log_json: Annotated[bool | None, _flag("log_json")] = None,
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> None:
@@ -108,6 +109,7 @@ def server_settings(chosen: Settings) -> "ServerSettings":
         ui=chosen.ui or chosen.open,
         max_body_mib=chosen.max_body_mib,
         drain_s=float(chosen.drain),
+        read_timeout_s=float(chosen.read_timeout),
     )
 
 

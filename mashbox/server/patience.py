@@ -26,7 +26,7 @@ def patient(receive: Receive, limit_s: float) -> Receive:
             raise Refused(
                 408,
                 f"The rest of the body did not come within {limit_s:g} s.",
-                remedy="Send it without pauses.",
+                remedy="Send it without pauses, or start the server with a longer --read-timeout.",
                 headers=(("connection", "close"),),
             ) from None
         if message["type"] == "http.disconnect":

@@ -86,12 +86,14 @@ def test_flags_reach_the_server(served: list[tuple[Any, ...]], monkeypatch: pyte
     monkeypatch.setenv("MASHBOX_DRAIN", "7")
     monkeypatch.setenv("MASHBOX_API_KEY", "k")
     args = ["run", "org/repo", "--host", "0.0.0.0", "--port", "0", "--ui", "--ctx", "512", "--slots", "3"]
-    result = runner.invoke(app, [*args, "--allow-host", "a.b", "--allow-host", "c", "--max-body-mib", "1"])
+    result = runner.invoke(
+        app, [*args, "--allow-host", "a.b", "--allow-host", "c", "--max-body-mib", "1", "--read-timeout", "9"]
+    )
     assert result.exit_code == 0, result.stderr
     assert served[0] == ("pull", "org/repo")
     _, chosen, server, _, _, plan, _ = served[1]
     assert (server.host, server.allow_hosts, server.api_keys) == ("0.0.0.0", ("a.b", "c"), ("k",))
-    assert (server.ui, server.max_body_mib, server.drain_s) == (True, 1, 7.0)
+    assert (server.ui, server.max_body_mib, server.drain_s, server.read_timeout_s) == (True, 1, 7.0, 9.0)
     assert (plan.ctx, plan.slots, chosen.engine) == (512, 3, "auto")
 
 
