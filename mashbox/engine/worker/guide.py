@@ -13,6 +13,11 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from numpy.typing import NDArray
 
 
+NOTHING_ALLOWED = (
+    "The grammar of the answer, made from the schema of a tool, allows no token of this model at this place."
+)
+
+
 class GuideError(Exception):
     """A grammar, or this model's tokenizer, can't be used; the message says why."""
 
@@ -20,8 +25,8 @@ class GuideError(Exception):
 class Guide:
     """One sequence's way through its grammar.
 
-    ``over``: nothing may follow but the end. ``problem``: why the guide can't go on, empty while it can; it
-    then gives rows of NaN. After the last token only the ``end_ids`` are allowed.
+    ``over``: nothing may follow but the end. ``problem``: why the guide can't go on, empty while it can; its
+    rows then hold no number that could be drawn. After the last token only the ``end_ids`` are allowed.
     """
 
     def __init__(self, tokenizer: LLTokenizer, grammar: str, end_ids: Iterable[int]) -> None:
@@ -47,7 +52,10 @@ class Guide:
         if self._matcher.is_accepting():
             allowed[self._own_ends] = 0
             allowed[self._end_ids] = 1
-        return np.where(allowed.view(np.bool_) | np.isnan(row), row, np.float32(-np.inf))
+        kept = allowed.view(np.bool_) | np.isnan(row)
+        if not kept.any():
+            self.problem = NOTHING_ALLOWED
+        return np.where(kept, row, np.float32(-np.inf))
 
     def accept(self, token: int) -> None:
         """Go on by a token that the last mask allowed."""

@@ -94,7 +94,12 @@ class Live:
     def failure(self) -> Failed:
         """Why no token could be drawn."""
         if self.sampler.guide and self.sampler.guide.problem:
-            return Failed(id=self.id, kind="request", message=self.sampler.guide.problem)
+            return Failed(
+                id=self.id,
+                kind="request",
+                message=self.sampler.guide.problem,
+                remedy="Loosen the tool's schema, or don't force a call (tool_choice auto).",
+            )
         return Failed(id=self.id, kind="device", message="The model produced NaN instead of logits.")
 
 

@@ -197,6 +197,23 @@ def test_a_grammar_that_turns_out_too_costly_fails_its_request_only(guides: Guid
     assert words(heard[2]) == ("abc", "stop")
 
 
+def test_a_grammar_that_allows_no_token_is_the_requests_own_fault(guides: Guides) -> None:
+    """The vocabulary's rows may be fewer than its tokens: what the grammar wants can't be drawn then."""
+    (wanted,) = ids("z")
+    runner = CountingRunner(slots=1, ctx=64, vocab_size=wanted)
+    scheduler = Scheduler(runner, guides)
+    heard = run(scheduler, [submit(1, grammar='start: "az"', end_ids=[]), submit(2, end_ids=[])])
+    failed = heard[1][-1]
+    assert isinstance(failed, Failed) and failed.kind == "request"
+    assert "allows no token" in failed.message and "tool_choice" in failed.remedy
+    # What was read stays right: the slot goes on with the next request.
+    assert words(heard[2])[1] == "length"
+    # A model's own NaN is told as what it is.
+    runner.broken_token = 1
+    (broken,) = run(scheduler, [submit(1, grammar='start: "z"', end_ids=[])])[1]
+    assert isinstance(broken, Failed) and broken.kind == "device" and "NaN" in broken.message
+
+
 def test_nan_under_a_grammar_is_not_kept(guides: Guides) -> None:
     runner = CountingRunner(slots=1, ctx=64, vocab_size=LETTERS.size)
     runner.broken_token = 1
