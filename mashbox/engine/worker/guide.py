@@ -12,7 +12,6 @@ import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from numpy.typing import NDArray
 
-
 NOTHING_ALLOWED = (
     "The grammar of the answer, made from the schema of a tool, allows no token of this model at this place."
 )
