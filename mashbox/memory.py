@@ -34,6 +34,10 @@ _WIDE = 24
 """Rows as wide as the hidden size that a layer has alive at once while it reads a piece of a prompt."""
 
 
+_NAME = 1024
+"""What the comparison at a model's first start holds for each token of the vocabulary (measured)."""
+
+
 class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes, for ``slots`` slots of ``ctx`` tokens: weights, keys and values with states, and the rest."""
 
@@ -93,6 +97,15 @@ def _plan_fast(facts: ModelFacts, ctx: int, slots: int, packed: int) -> MemoryPl
         kv=slots * ctx * facts.kv_bytes_per_token(2),
         working=FAST_RUNTIME_BYTES + tables + parts + rows + logits,
     )
+
+
+def comparison_bytes(facts: ModelFacts) -> int:
+    """What comparing the fast engine with transformers' modules takes, in a process of its own.
+
+    One layer is there in float32, and room to make it once more.
+    """
+    layer = facts.parameters // max(facts.layers, 1)
+    return RUNTIME_BYTES + facts.vocab * _NAME + 2 * 4 * layer
 
 
 def check_fits(plan: MemoryPlan, available: int, *, limit: str = "this machine") -> None:

@@ -33,6 +33,7 @@ def engine_settings(chosen: Settings, plan: MemoryPlan, cache_ram: int) -> Engin
         threads=chosen.threads or 0,
         step_timeout=float(chosen.step_timeout),
         cache_ram_mib=cache_ram,
+        cache_ram_auto=chosen.cache_ram is None,
         share_cache=chosen.share_cache,
         speculation=chosen.speculation,
     )

@@ -27,7 +27,10 @@ from mashbox.store import LocalModel
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a model is run; ``ctx`` and ``slots`` are already chosen, see ``facts.plan_memory``."""
+    """How a model is run; ``ctx`` and ``slots`` are already chosen, see ``facts.plan_memory``.
+
+    ``cache_ram_auto``: nobody asked for ``cache_ram_mib``, it is a share of what the plan leaves.
+    """
 
     ctx: int
     slots: int
@@ -37,6 +40,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 0
     step_timeout: float = 60.0
     cache_ram_mib: int = 0
+    cache_ram_auto: bool = False
     share_cache: bool = False
     speculation: Literal["auto", "off"] = "auto"
 
@@ -62,6 +66,7 @@ def start_message(model: LocalModel, settings: EngineSettings) -> Start:
         device=settings.device,
         threads=settings.threads,
         cache_bytes=settings.cache_ram_mib << 20,
+        cache_auto=settings.cache_ram_auto,
         share_cache=settings.share_cache,
         speculation=settings.speculation,
     )
@@ -147,6 +152,9 @@ class LocalEngine:
         )
         # Requests that a fault interrupted run again one by one: the one that kills the worker dies alone.
         self._quarantine = asyncio.Lock()
+        # Not set while one of them has said nothing yet: what begins then would be taken down with it.
+        self._unsuspected = asyncio.Event()
+        self._unsuspected.set()
 
     @property
     def card(self) -> ModelCard:
@@ -159,7 +167,7 @@ class LocalEngine:
             bpw=round(self._facts.bpw, 2),
             slots=self._settings.slots,
             prefix_cache=True,
-            cache_ram_mib=self._settings.cache_ram_mib,
+            cache_ram_mib=self._worker.cache_bytes >> 20,
         )
 
     @property
@@ -218,7 +226,7 @@ class LocalEngine:
         self, request: Request, prompt: EncodedPrompt, queue_ms: float = 0.0
     ) -> AsyncIterator[Event]:
         # One that waited in the line while the worker died was accepted: it waits for the next worker.
-        await self._worker.wait_ready()
+        await self._may_begin()
         reader = self._dialect.reader(request, prompt)
         answer = _Answer(reader, request, prompt, queue_ms)
         tried = self._one_try(request, prompt, answer)
@@ -232,12 +240,23 @@ class LocalEngine:
             if answer.sent and not request.held:
                 raise
         async with self._quarantine:
+            self._unsuspected.clear()
+            try:
+                await self._worker.wait_ready()
+                reader = self._dialect.reader(request, prompt)
+                answer = _Answer(reader, request, prompt, queue_ms, again=True)
+                async with aclosing(self._one_try(request, prompt, answer)) as events:
+                    async for event in events:
+                        yield event
+            finally:
+                self._unsuspected.set()
+
+    async def _may_begin(self) -> None:
+        """Until a worker is ready, and no request runs in it that may have killed the one before."""
+        await self._worker.wait_ready()
+        while not self._unsuspected.is_set():
+            await self._unsuspected.wait()
             await self._worker.wait_ready()
-            reader = self._dialect.reader(request, prompt)
-            answer = _Answer(reader, request, prompt, queue_ms)
-            async with aclosing(self._one_try(request, prompt, answer)) as events:
-                async for event in events:
-                    yield event
 
     async def _one_try(
         self, request: Request, prompt: EncodedPrompt, answer: "_Answer"
@@ -261,6 +280,8 @@ class LocalEngine:
         try:
             while not answer.finished:
                 rows = await stream.take()
+                if answer.again:
+                    self._unsuspected.set()
                 ended = rows[-1].finish is not None
                 for event in answer.events(rows):
                     yield event
@@ -313,11 +334,18 @@ def _error(failed: Failed) -> MashboxError:
 
 
 class _Answer:
-    """One request's rows into events, counts and times."""
+    """One request's rows into events, counts and times; ``again``: a fault ended its first run."""
 
     def __init__(
-        self, reader: AnswerReader, request: Request, prompt: EncodedPrompt, queue_ms: float
+        self,
+        reader: AnswerReader,
+        request: Request,
+        prompt: EncodedPrompt,
+        queue_ms: float,
+        *,
+        again: bool = False,
     ) -> None:
+        self.again = again
         self._reader = reader
         self._prompt_tokens = len(prompt.ids)
         self._queue_ms = queue_ms

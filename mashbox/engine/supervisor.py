@@ -2,15 +2,14 @@
 
 import asyncio
 import os
-import signal
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal
 
 import msgspec
 
+from mashbox.engine.endings import how_it_ended
 from mashbox.engine.wire import (
     Cancel,
     Failed,
@@ -41,6 +40,10 @@ WORKER_COMMAND = (sys.executable, "-m", "mashbox.engine.worker.main")
 # A worker that dies this often without ever having been ready will not be ready the next time either.
 GIVE_UP = 3
 
+# Seconds without a word of a worker that loads. It tells of every tensor; what is silent longest is the
+# comparison at a model's first start, which may have to wait for another server's.
+LOADING_SILENCE = 900.0
+
 State = Literal["loading", "ok", "failed", "stopped"]
 
 
@@ -64,8 +67,8 @@ class Supervisor:
         self._on_words = on_words
         self._step_timeout = step_timeout
         self._outstanding: set[int] = set()
-        self._heard = 0.0
-        self._stuck = False
+        self._heard = 0
+        self._stuck = 0.0
         self._on_message = on_message
         self._on_death = on_death
         self._command = command
@@ -80,6 +83,11 @@ class Supervisor:
         self.stats = Stats()
         self._stats_before = Stats()
         self.restarts = 0
+
+    @property
+    def cache_bytes(self) -> int:
+        """The cap of the worker's prompt cache."""
+        return self._start.cache_bytes
 
     @property
     def pid(self) -> int | None:
@@ -119,7 +127,7 @@ class Supervisor:
             raise EngineLoading
         if isinstance(message, Submit):
             if not self._outstanding:
-                self._heard = time.monotonic()
+                self._heard += 1
             self._outstanding.add(message.id)
         self._write(message)
 
@@ -129,7 +137,7 @@ class Supervisor:
             process.stdin.write(pack(message))
 
     async def _run(self) -> None:
-        backoff, stillborn = FIRST_BACKOFF, 0
+        backoff, stillborn, was_ready = FIRST_BACKOFF, 0, False
         clock = asyncio.get_running_loop().time
         while True:
             began = clock()
@@ -137,7 +145,11 @@ class Supervisor:
             if self.state == "stopped":
                 return
             stillborn = 0 if self.ready else stillborn + 1
-            if stillborn == GIVE_UP:
+            was_ready = was_ready or self.ready is not None
+            if was_ready and stillborn < GIVE_UP:
+                # What was loaded once may be again: memory may be short for a moment.
+                self.failure = None
+            elif stillborn == GIVE_UP and self.failure is None:
                 self.failure = Failed(
                     id=None,
                     kind="device",
@@ -182,7 +194,8 @@ class Supervisor:
                 words.began()
         self._process = process
         self._outstanding.clear()
-        self._stuck = False
+        self._stuck = 0.0
+        self._heard += 1
         watch = asyncio.create_task(self._watch(process), name="worker watch")
         try:
             self._write(self._start)
@@ -193,8 +206,8 @@ class Supervisor:
                     await self._handle(unpack_up(await process.stdout.readexactly(frame_length(head))))
             code = await process.wait()
             if self._stuck:
-                return f"The model's process was stuck: no word for {self._step_timeout:g} s. It was ended."
-            return _exit_text(code)
+                return f"The model's process was stuck: no word for {self._stuck:g} s. It was ended."
+            return f"The model's process {how_it_ended(code)}."
         finally:
             watch.cancel()
             if process.returncode is None:
@@ -203,22 +216,32 @@ class Supervisor:
                 await words.end()
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
-        """Kill a worker that has requests and says nothing: a step that never ends, or a stopped process."""
+        """Kill a worker that has requests, or loads, and says nothing: a step without end, a stopped process.
+
+        Its silence is counted in our own looks at it, not on the clock: while this process was stopped too
+        (Ctrl-Z stops both) it could not be heard.
+        """
+        between = min(1.0, self._step_timeout / 4)
+        silent, heard = 0.0, self._heard
         while True:
-            await asyncio.sleep(min(1.0, self._step_timeout / 4))
-            if self._outstanding and time.monotonic() - self._heard > self._step_timeout:
-                self._stuck = True
+            await asyncio.sleep(between)
+            loading = self.state == "loading"
+            silent = silent + between if heard == self._heard and (loading or self._outstanding) else 0.0
+            heard = self._heard
+            if silent >= (LOADING_SILENCE if loading else self._step_timeout):
+                self._stuck = silent
                 process.kill()
                 return
 
     async def _handle(self, message: Up) -> None:
-        self._heard = time.monotonic()
+        self._heard += 1
         match message:
             case Loading():
                 self.stage = message.stage
                 self.progress = message.done / message.total if message.total else 0.0
             case Ready():
                 self.ready, self.state, self.progress = message, "ok", 1.0
+                self._start = _as_found(self._start, message)
                 await self._announce()
             case Failed(id=None):
                 self.failure = message
@@ -236,6 +259,13 @@ class Supervisor:
             self._changed.notify_all()
 
 
+def _as_found(start: Start, ready: Ready) -> Start:
+    """How to start again what is running: on the same engine, nothing compared twice, no larger a cache."""
+    return msgspec.structs.replace(
+        start, agreed=ready.agreed, refused=ready.engine_why, cache_bytes=ready.cache_bytes
+    )
+
+
 def _counts_of(stats: Stats) -> Stats:
     """What stays of a worker's figures when it has ended: its counts."""
     return Stats(host_cache_evictions=stats.host_cache_evictions, programs=stats.programs)
@@ -248,16 +278,3 @@ def _over_all(before: Stats, now: Stats) -> Stats:
         host_cache_evictions=before.host_cache_evictions + now.host_cache_evictions,
         programs=before.programs + now.programs,
     )
-
-
-def _exit_text(code: int) -> str:
-    """How a worker ended, in words for whoever asked something of it."""
-    if code >= 0:
-        return f"The model's process ended (exit status {code})."
-    if -code == signal.SIGKILL:
-        return "The model's process was killed (SIGKILL), most often because memory ran out."
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    return f"The model's process broke off ({name})."

@@ -21,6 +21,9 @@ class Start(msgspec.Struct, tag=True, frozen=True, kw_only=True):
 
     ``speculation`` auto: tokens are guessed where the engine's rows do not depend on their batch.
     ``tokenizer`` is the folder of its ``tokenizer.json``, without which no request can be guided.
+    ``cache_auto``: ``cache_bytes`` were not asked for; they are a share of what the plan leaves free.
+    ``agreed`` and ``refused`` are what the worker before this one found out of the fast engine: the name of
+    the comparison, and why it does not run the model.
     """
 
     model: str
@@ -32,9 +35,12 @@ class Start(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     device: str = "cpu"
     threads: int = 0
     cache_bytes: int = 0
+    cache_auto: bool = False
     share_cache: bool = False
     speculation: Literal["auto", "off"] = "auto"
     tokenizer: str = ""
+    agreed: str = ""
+    refused: str = ""
 
 
 class Submit(msgspec.Struct, tag=True, frozen=True, kw_only=True):
@@ -74,7 +80,8 @@ class Loading(msgspec.Struct, tag=True, frozen=True, kw_only=True):
 class Ready(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     """Loaded and warmed up. ``weight_bytes`` are those in memory; ``kv_bytes`` those of all slots.
 
-    ``engine_why`` tells why ``engine`` is not the fast one, where the choice was open.
+    ``engine_why`` tells why ``engine`` is not the fast one, where the choice was open. ``cache_bytes`` is the
+    prompt cache's cap, ``agreed`` names what the fast engine was found to agree on; see :class:`Start`.
     """
 
     engine: str
@@ -84,6 +91,8 @@ class Ready(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     vocab_size: int
     routed_experts: dict[str, Any] | None = None
     engine_why: str = ""
+    cache_bytes: int = 0
+    agreed: str = ""
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):

@@ -2,8 +2,8 @@
 
 ``fault`` is what the process does: ``model`` refuses the weights, ``die`` kills itself at a prompt that
 holds the token 49, ``compile`` compiles a program there, ``stillborn`` kills itself while it loads,
-``words`` ends there with words on stderr. Tokens below 94 are what it speaks: printable ASCII in the
-vocabulary of ``letters``.
+``words`` ends there with words on stderr, ``short:FILE`` finds too little memory in its second life and tells
+what an earlier one found. Tokens below 94 are what it speaks: printable ASCII in the vocabulary of ``letters``.
 """
 
 import os
@@ -11,13 +11,14 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
 from mashbox.engine.wire import Start
 from mashbox.engine.worker.main import main
 from mashbox.engine.worker.runner import Built, Progress
-from mashbox.errors import BadWeights
+from mashbox.errors import BadWeights, DoesNotFit
 from tests.engine.worker.counting import CountingRunner
 
 FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
@@ -51,7 +52,15 @@ def build(start: Start, progress: Progress) -> tuple[CountingRunner, Built]:
         os.kill(os.getpid(), signal.SIGKILL)
     if FAULT == "model":
         raise BadWeights("model.gguf is damaged.", "Pull it again.")
+    if FAULT.startswith("short:"):
+        lives = Path(FAULT.removeprefix("short:"))
+        lives.write_text(lives.read_text() + "x")
+        if lives.read_text() == "xx":
+            raise DoesNotFit("There is no room now.")
     runner = FaultyRunner(slots=start.slots, ctx=start.ctx, vocab_size=VOCABULARY, speakable=SPEAKABLE)
+    if FAULT.startswith("short:"):
+        told = f"{start.refused}, {start.agreed}, {start.cache_bytes}"
+        return runner, Built("exact", told, why="unfit", agreed="name", cache_bytes=77)
     return runner, Built("exact", "counting")
 
 

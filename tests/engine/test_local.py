@@ -16,8 +16,9 @@ from mashbox.engine.engine import Engine
 from mashbox.engine.events import Event, Finished, Text
 from mashbox.engine.local import EngineSettings, LocalEngine, _Answer
 from mashbox.engine.request import Conversation, EncodedPrompt, Request, Sampling
+from mashbox.engine.supervisor import Supervisor
 from mashbox.engine.tokenizer import ModelTokenizer
-from mashbox.engine.wire import Row
+from mashbox.engine.wire import Cancel, Row, Submit
 from mashbox.errors import InvalidRequest, PromptTooLong, WorkerFault
 from mashbox.facts import ModelFacts
 from mashbox.store import LocalModel
@@ -275,6 +276,37 @@ def test_a_deadly_prompt_does_not_take_others_down(tmp_path: Path) -> None:
             assert text(await task) == expected("hello", 4)
 
     run(tmp_path, body, fault="die", slots=4)
+
+
+@pytest.mark.slow
+def test_nothing_begins_beside_a_prompt_that_may_be_deadly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What would begin while it runs again waits, and so needs no second run itself."""
+    sent: list[list[int]] = []
+    send = Supervisor.send
+
+    def noted(supervisor: Supervisor, message: Submit | Cancel) -> None:
+        if isinstance(message, Submit):
+            sent.append(message.ids)
+        send(supervisor, message)
+
+    monkeypatch.setattr(Supervisor, "send", noted)
+
+    async def body(local: LocalEngine) -> None:
+        deadly = asyncio.create_task(collect(local, Request(id="a", prompt="R"), EncodedPrompt(ids=[49])))
+        while local.status().state == "ok":
+            await asyncio.sleep(0.01)
+        good = Request(id="b", prompt="hello", max_tokens=4)
+        prompt = await local.encode(good)
+        tasks = [asyncio.create_task(collect(local, good, prompt)) for _ in range(2)]
+        with pytest.raises(WorkerFault):
+            await deadly
+        for task in tasks:
+            assert text(await task) == expected("hello", 4)
+        assert sent == [[49], [49], prompt.ids, prompt.ids]
+
+    run(tmp_path, body, fault="die")
 
 
 def test_a_seed_gives_the_same_text_alone_and_beside_others(shared: Callable[[Body], None]) -> None:

@@ -8,10 +8,12 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import psutil
 import pytest
 
+from mashbox.engine import supervisor
 from mashbox.engine.request import Sampling
 from mashbox.engine.supervisor import Supervisor
 from mashbox.engine.wire import Cancel, Failed, Row, Start, Submit, Tokens, pack
@@ -129,6 +131,66 @@ def test_what_a_worker_writes_comes_in_lines_up_to_its_end() -> None:
             *lines, last = w.words[1:]
             assert lines == ["a bar 10%", "a bar 100%", "Traceback:", "  deep inä"]
             assert last == "no end" + "." * 9000
+
+    asyncio.run(go())
+
+
+@pytest.mark.slow
+def test_what_was_loaded_once_is_tried_again_in_the_same_way(tmp_path: Path) -> None:
+    """Too little memory is final at the first start, not at a restart: it may be short for a moment."""
+    lives = tmp_path / "lives"
+    lives.touch()
+
+    async def go() -> None:
+        async with running(f"short:{lives}") as w:
+            assert w.supervisor.pid
+            os.kill(w.supervisor.pid, signal.SIGKILL)
+            await w.until(lambda: w.supervisor.state == "loading")
+            assert w.supervisor.cache_bytes == 77
+            await w.supervisor.wait_ready()
+            assert (w.supervisor.state, w.supervisor.restarts) == ("ok", 2)
+            # What the first life found of the engine holds: nothing is compared or measured anew.
+            assert w.supervisor.ready and w.supervisor.ready.architecture == "unfit, name, 77"
+            assert w.supervisor.failure is None and lives.read_text() == "xxx"
+            w.supervisor.send(submit(1, [5]))
+            await w.until(lambda: any(row.finish for row in w.rows(1)))
+
+    asyncio.run(go())
+
+
+@pytest.mark.slow
+def test_a_pause_of_server_and_worker_is_no_silence() -> None:
+    """As Ctrl-Z makes one: the clock goes on, and neither process does."""
+
+    async def go() -> None:
+        async with running(step_timeout=1.0) as w:
+            first = w.supervisor.pid
+            assert first
+            os.kill(first, signal.SIGSTOP)
+            w.supervisor.send(submit(1, [5]))
+            time.sleep(1.5)
+            os.kill(first, signal.SIGCONT)
+            await w.until(lambda: any(row.finish for row in w.rows(1)))
+            assert not w.deaths and w.supervisor.pid == first
+
+    asyncio.run(go())
+
+
+@pytest.mark.slow
+def test_a_worker_that_stops_while_it_loads_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "LOADING_SILENCE", 1.0)
+
+    async def go() -> None:
+        w = Watched("", 4.0)
+        w.supervisor.start()
+        try:
+            await w.until(lambda: w.supervisor.pid is not None)
+            assert w.supervisor.pid
+            os.kill(w.supervisor.pid, signal.SIGSTOP)
+            await w.until(lambda: bool(w.deaths))
+            assert "no word for 1 s" in w.deaths[0]
+        finally:
+            await w.supervisor.stop()
 
     asyncio.run(go())
 

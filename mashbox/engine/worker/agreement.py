@@ -2,29 +2,37 @@
 
 What the kernels computed for a few tokens, layer by layer, is handed to a process of its own
 (``python -m mashbox.engine.worker.agreement_check``), which has transformers; this one does without. A model
-that agreed is remembered, by its files and everything that computes, so that later starts pay nothing.
+that agreed is remembered, by its files and everything that computes, so that later starts pay nothing. The
+process runs before the slots and the prompt cache are filled, and only where there is room for it then.
 """
 
+import contextlib
 import hashlib
 import io
+import logging
+import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
+import filelock
 import msgspec
 import numpy as np
 
 from mashbox import __version__
+from mashbox.engine.endings import how_it_ended
 from mashbox.engine.wire import Start
 from mashbox.engine.worker.fast import FastRunner
 from mashbox.engine.worker.kernels.compile import library_path
 from mashbox.engine.worker.kernels.cpu import best_instructions
 from mashbox.engine.worker.load.shapes import NotFast
 from mashbox.engine.worker.runner import Progress
-from mashbox.facts import safetensors_files
+from mashbox.facts import read_facts, safetensors_files
 from mashbox.gguf_file import parts
+from mashbox.memory import available_memory, comparison_bytes
 from mashbox.paths import state_dir
 
 TOKENS = 12
@@ -38,6 +46,8 @@ TIMEOUT = 300.0
 
 COMMAND = (sys.executable, "-m", "mashbox.engine.worker.agreement_check")
 
+_log = logging.getLogger(__name__)
+
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The part of the model that differed most, in words, and its error; ``layers`` counts those compared."""
@@ -47,28 +57,34 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     layers: int
 
 
-def check_agreement(start: Start, runner: FastRunner, progress: Progress, *, of_context: bool = True) -> None:
+def check_agreement(start: Start, runner: FastRunner, progress: Progress, *, of_context: bool = True) -> str:
     """Raise NotFast unless the runner (with an empty slot 0) agrees with transformers' modules.
 
+    Returns the name of what was decided, which ``start.agreed`` takes up when the worker starts again.
     ``of_context``: what is computed depends on the context's length, which is chosen by the memory that is
-    free, and may be another at every start.
+    free, and may be another at every start. Where there is no memory for the comparison the model is served
+    without one, with a warning; the next start tries again.
     """
-    record = state_dir() / "agreements" / f"{_key(start, start.ctx if of_context else 0)}.json"
-    if _known(record):
-        return
+    key = _key(start, start.ctx if of_context else 0)
+    record = state_dir() / "agreements" / f"{key}.json"
+    if start.agreed == key or _known(record):
+        return key
     progress("comparing its layers with transformers' own, once", 0, 0)
-    finding = _compare(start, runner)
+    # One at a time on this machine: two would each count on the memory that is free.
+    with _alone(record.parent):
+        if _known(record) or not _room(start):
+            return key
+        finding = _compare(start, runner)
     # Written so that NaN does not agree.
     if not finding.worst <= BOUND:
         raise NotFast(
             f"{finding.where} differs from transformers' own by {finding.worst:.2g} of its size, "
             f"more than {BOUND:g}"
         )
-    try:
-        record.parent.mkdir(parents=True, exist_ok=True)
+    # On a disk that can't be written it is compared again at the next start.
+    with contextlib.suppress(OSError):
         record.write_bytes(msgspec.json.encode(finding) + b"\n")
-    except OSError:
-        return  # it is compared again at the next start
+    return key
 
 
 def _known(record: Path) -> bool:
@@ -76,6 +92,28 @@ def _known(record: Path) -> bool:
         return msgspec.json.decode(record.read_bytes(), type=Finding).worst <= BOUND
     except (OSError, msgspec.DecodeError):
         return False
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, which is made with it; go on without where that can't be done."""
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError, filelock.Timeout):
+            folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(filelock.FileLock(folder / "lock", timeout=TIMEOUT))
+        yield
+
+
+def _room(start: Start) -> bool:
+    need, free = comparison_bytes(read_facts(Path(start.model), start.format)), available_memory()
+    if need > free:
+        _log.warning(
+            "The fast engine's layers are not compared with transformers' own: that takes %d MB, and %d are "
+            "free. The next start tries again.",
+            need // 10**6,
+            free // 10**6,
+        )
+    return need <= free
 
 
 def _key(start: Start, ctx: int) -> str:
@@ -95,14 +133,22 @@ def _compare(start: Start, runner: FastRunner) -> Finding:
     # By the pipe, not by a file: a disk that is full or can't be written must not change the engine.
     traced = io.BytesIO()
     np.savez(traced, ids=np.array(ids), states=states.numpy(), logits=logits.numpy())
+    what = "its comparison with transformers' own modules"
     try:
         done = subprocess.run(
-            COMMAND,
+            [*COMMAND, str(os.getpid())],
             input=msgspec.json.encode(start) + b"\n" + traced.getvalue(),
             stdout=subprocess.PIPE,
             timeout=TIMEOUT,
             check=True,
         )
         return msgspec.json.decode(done.stdout, type=Finding)
-    except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as error:
-        raise NotFast(f"it could not be compared with transformers' own modules ({error})") from error
+    except subprocess.TimeoutExpired as error:
+        raise NotFast(
+            f"{what} took more than {TIMEOUT:g} s", "Start again when less runs beside it."
+        ) from error
+    except subprocess.CalledProcessError as error:
+        mend = "Start again when more memory is free." if error.returncode < 0 else "See its own words above."
+        raise NotFast(f"{what} {how_it_ended(error.returncode)}", mend) from error
+    except (OSError, msgspec.DecodeError) as error:
+        raise NotFast(f"{what} could not be run ({error})") from error

@@ -1,11 +1,14 @@
 """From a ``Start`` message to a loaded, warmed-up runner: which engine it is, and why."""
 
+import gc
 import logging
 import os
 from pathlib import Path
 
+import psutil
 import torch
 
+from mashbox.capacity import cache_ram
 from mashbox.engine.wire import Start
 from mashbox.engine.worker.agreement import check_agreement
 from mashbox.engine.worker.fast import FastRunner
@@ -36,15 +39,28 @@ def build_runner(start: Start, progress: Progress) -> tuple[Runner, Built]:
     torch.set_num_threads(threads)
     if start.engine == "exact":
         return _build_exact(start, progress, "")
-    try:
-        return _build_fast(start, progress, threads)
-    except NotFast as refused:
-        if start.engine == "fast" or start.weights in QUANTISED:
-            raise
-        why = refused.why
+    why = start.refused
+    if not why:
+        try:
+            return _build_fast(start, progress, threads)
+        except NotFast as refused:
+            if start.weights in QUANTISED:
+                raise UsageError(refused.message, _without(start.weights, refused.mend)) from refused
+            if start.engine == "fast":
+                raise
+            why = refused.why
     _log.warning("The exact engine runs, not the fast one: %s.", why)
-    _check_room(start)
-    return _build_exact(start, progress, why)
+    # What was loaded for the fast one is gone before the memory is looked at.
+    gc.collect()
+    cache_bytes = _planned_anew(start)
+    runner, built = _build_exact(start, progress, why)
+    return runner, built._replace(cache_bytes=cache_bytes)
+
+
+def _without(weights: str, mend: str) -> str:
+    """What to do where weights are to be rounded, and the fast engine does not run the model."""
+    otherwise = f"Leave --weights {weights} out: only the fast engine has it"
+    return f"{mend} {otherwise}, the exact one runs the model without." if mend else f"{otherwise}."
 
 
 def _build_fast(start: Start, progress: Progress, threads: int) -> tuple[Runner, Built]:
@@ -69,8 +85,8 @@ def _build_fast(start: Start, progress: Progress, threads: int) -> tuple[Runner,
     runner = FastRunner(decoder, tables, slots=start.slots, ctx=start.ctx, threads=threads)
     progress("warming up", 0, 0)
     _warm_up(runner)
-    check_agreement(start, runner, progress, of_context=follows_context(shape))
-    return runner, Built("fast", architecture)
+    agreed = check_agreement(start, runner, progress, of_context=follows_context(shape))
+    return runner, Built("fast", architecture, agreed=agreed)
 
 
 def _build_exact(start: Start, progress: Progress, why: str) -> tuple[Runner, Built]:
@@ -93,11 +109,22 @@ def _build_exact(start: Start, progress: Progress, why: str) -> tuple[Runner, Bu
     return runner, Built("exact", loaded.architecture, routed_experts(loaded.module), why)
 
 
-def _check_room(start: Start) -> None:
-    """DoesNotFit if the memory was planned for the fast engine and is too small for the exact one."""
+def _planned_anew(start: Start) -> int:
+    """Bytes for the prompt cache beside the exact engine, if the memory was planned for the fast one.
+
+    Raises DoesNotFit if the exact one needs more than there is.
+    """
     facts = read_facts(Path(start.model), start.format)
-    if start.weights in facts.packed:
-        check_fits(plan_memory(facts, start.ctx, start.slots, 4), available_memory())
+    if start.weights not in facts.packed or not library_path().exists():
+        return start.cache_bytes
+    plan = plan_memory(facts, start.ctx, start.slots, 4)
+    # What this process holds already is in the plan too.
+    free = available_memory() + int(psutil.Process().memory_full_info().uss)
+    check_fits(plan, free)
+    room = cache_ram(plan, free, None) if start.cache_auto else (free - plan.total) >> 20
+    if room << 20 < start.cache_bytes:
+        _log.warning("The prompt cache is cut to the %d MiB that the exact engine leaves for it.", room)
+    return min(start.cache_bytes, room << 20)
 
 
 def _warm_up(runner: Runner) -> None:

@@ -109,10 +109,11 @@ def _serve(start: Start, inbox: "queue.SimpleQueue[Down]", send: Send, build: Bu
     guides = Guides(start.tokenizer)
     runner, built = build(start, _throttled(send))
     guides.wait()
+    cache_bytes = start.cache_bytes if built.cache_bytes is None else built.cache_bytes
     scheduler = Scheduler(
         runner,
         guides,
-        HostCache(start.cache_bytes),
+        HostCache(cache_bytes),
         share=start.share_cache,
         speculate=start.speculation == "auto",
     )
@@ -125,6 +126,8 @@ def _serve(start: Start, inbox: "queue.SimpleQueue[Down]", send: Send, build: Bu
             vocab_size=runner.vocab_size,
             routed_experts=built.routed_experts,
             engine_why=built.why,
+            cache_bytes=cache_bytes,
+            agreed=built.agreed,
         )
     )
     last_sent = time.monotonic()

@@ -16,13 +16,16 @@ Progress = Callable[[str, int, int], None]
 class Built(NamedTuple):
     """Which engine was chosen for which architecture, and how its experts run (None: it has none).
 
-    ``why`` tells why it is not the fast one, where the choice was open.
+    ``why`` tells why it is not the fast one, where the choice was open. ``agreed`` names the comparison that
+    the fast one passed. ``cache_bytes``: what the prompt cache may take, where that is not what was asked.
     """
 
     engine: str
     architecture: str
     routed_experts: dict[str, Any] | None = None
     why: str = ""
+    agreed: str = ""
+    cache_bytes: int | None = None
 
 
 class Runner(Protocol):

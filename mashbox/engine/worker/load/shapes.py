@@ -75,14 +75,18 @@ FAMILIES = frozenset(_FAMILIES)
 
 
 class NotFast(UsageError):
-    """The fast engine does not run a model; ``why`` says the reason in words that follow a colon."""
+    """The fast engine does not run a model; ``why`` says the reason in words that follow a colon.
 
-    def __init__(self, why: str) -> None:
+    ``mend`` is a sentence on what would let it, where anything would.
+    """
+
+    def __init__(self, why: str, mend: str = "") -> None:
         super().__init__(
             f"The fast engine does not run this model: {why}.",
-            "Use --engine exact, or leave the choice to auto.",
+            f"{mend} Or use --engine exact." if mend else "Use --engine exact, or leave the choice to auto.",
         )
         self.why = why
+        self.mend = mend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,23 +1,34 @@
 """The comparison with transformers' modules at the first start: what agrees, and what is remembered."""
 
+import io
+import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
+import psutil
 import pytest
 import torch
 
 from mashbox.engine.wire import Start
-from mashbox.engine.worker import agreement
+from mashbox.engine.worker import agreement, build
 from mashbox.engine.worker.agreement import BOUND, TOKENS, check_agreement
 from mashbox.engine.worker.agreement_check import compare
+from mashbox.engine.worker.build import build_runner
 from mashbox.engine.worker.fast import FastRunner
 from mashbox.engine.worker.load.packed import load_packed
 from mashbox.engine.worker.load.rotary import rotary_tables
 from mashbox.engine.worker.load.shapes import NotFast
+from mashbox.errors import UsageError
+from mashbox.facts import read_facts
+from mashbox.memory import comparison_bytes
 from tests.engine.worker.kernels.test_packed import start, written
 from tests.engine.worker.kernels.test_shapes import CHANGES, RUN
+from tests.engine.worker.load.test_safetensors import save
 
 
 def runner_of(path: Path) -> FastRunner:
@@ -72,7 +83,7 @@ def test_what_agreed_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         check_agreement(start(path, ctx=ctx), runner, lambda *args: told.append(args[0]), of_context=False)
     assert len(told) == 1
     # Another context may have other tables; and what can't be compared is not served so.
-    with pytest.raises(NotFast, match="could not be compared"):
+    with pytest.raises(NotFast, match=r"comparison .* ended \(exit status 1\)"):
         check_agreement(start(path, ctx=64), runner, lambda *_: None)
 
 
@@ -86,6 +97,96 @@ def test_a_model_that_differs_is_not_run(tmp_path: Path, monkeypatch: pytest.Mon
             check_agreement(start(path), runner_of(path), lambda *_: None)
 
 
+KILLED = (sys.executable, "-c", "import os; os.kill(os.getpid(), 9)")
+
+
+def test_a_comparison_that_was_killed_is_told_as_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agreement, "state_dir", lambda: tmp_path / "state")
+    monkeypatch.setattr(agreement, "COMMAND", KILLED)
+    monkeypatch.setattr(build, "check_agreement", check_agreement)
+    path = written(tmp_path / "model.gguf")
+    save(tmp_path / "folder", "llama")
+    rounded = start(tmp_path / "folder", format="safetensors", weights="q8", engine="auto")
+    for asked, remedy in (
+        (start(path), "Start again when more memory is free. Or use --engine exact."),
+        (
+            rounded,
+            "Start again when more memory is free. Leave --weights q8 out: only the fast engine has it",
+        ),
+    ):
+        with pytest.raises(UsageError, match=r"was killed \(SIGKILL\), most often because memory") as caught:
+            build_runner(asked, lambda *_: None)
+        assert str(caught.value.remedy).startswith(remedy)
+        assert "--engine exact" not in remedy or asked.weights == "auto"
+
+
+def test_without_room_for_the_comparison_the_model_is_served_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(agreement, "state_dir", lambda: tmp_path / "state")
+    path = written(tmp_path / "model.gguf")
+    runner, need = runner_of(path), comparison_bytes(read_facts(path, "gguf"))
+    monkeypatch.setattr(agreement, "available_memory", lambda: need - 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(agreement, "COMMAND", KILLED)
+        check_agreement(start(path), runner, lambda *_: None)
+    assert f"takes {need // 10**6} MB" in caplog.text
+    # It was not found to agree: the next start compares, where there is room.
+    monkeypatch.setattr(agreement, "available_memory", lambda: need)
+    monkeypatch.setattr(agreement, "COMMAND", KILLED)
+    with pytest.raises(NotFast):
+        check_agreement(start(path), runner, lambda *_: None)
+
+
+@pytest.mark.slow
+@pytest.mark.real
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells what is not of a file")
+def test_the_comparison_takes_no_more_than_is_asked_for(starter_gguf: Path) -> None:
+    """On the starter, of which the process holds no file's pages: those the system takes back."""
+    code = (
+        "import threading, sys; from mashbox.engine.worker import agreement_check as check\n"
+        "import pathlib; status = pathlib.Path('/proc/self/status')\n"
+        "def peak(stop, seen=[0]):\n"
+        "    while not stop.wait(0.002):\n"
+        "        seen[0] = max(seen[0], int(status.read_text().split('RssAnon:')[1].split()[0]))\n"
+        "    print(seen[0] * 1024, file=sys.stderr)\n"
+        "stop = threading.Event(); watch = threading.Thread(target=peak, args=(stop,)); watch.start()\n"
+        "check.main(); stop.set(); watch.join()"
+    )
+    runner = runner_of(starter_gguf)
+    states, logits = runner.trace(0, [1, 2, 3])
+    traced = io.BytesIO()
+    np.savez(traced, ids=np.array([1, 2, 3]), states=states.numpy(), logits=logits.numpy())
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(os.getpid())],
+        input=msgspec.json.encode(start(starter_gguf)) + b"\n" + traced.getvalue(),
+        capture_output=True,
+        check=True,
+    )
+    assert 0 < int(done.stderr.split()[-1]) < comparison_bytes(read_facts(starter_gguf, "gguf"))
+
+
+@pytest.mark.slow
+def test_the_comparison_ends_with_the_worker_that_asked_for_it() -> None:
+    code = (
+        "import subprocess, sys; from mashbox.engine.worker.agreement import COMMAND; import os\n"
+        "child = subprocess.Popen([*COMMAND, str(os.getpid())], stdin=sys.stdin)\n"
+        "print(child.pid, flush=True); child.wait()"
+    )
+    read, write = os.pipe()
+    with subprocess.Popen([sys.executable, "-c", code], stdin=read, stdout=subprocess.PIPE) as worker:
+        assert worker.stdout
+        child = psutil.Process(int(worker.stdout.readline()))
+        worker.kill()
+    # Its own standard input is still open: it ends for want of its parent alone.
+    psutil.wait_procs([child], timeout=60)
+    assert not child.is_running()
+    os.close(read)
+    os.close(write)
+
+
 def test_a_disk_that_can_not_be_written_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,5 +197,8 @@ def test_a_disk_that_can_not_be_written_changes_nothing(
     (tmp_path / "other.gguf").symlink_to("nowhere")
     path = written(tmp_path / "model.gguf")
     told: list[str] = []
-    check_agreement(start(path), runner_of(path), lambda *args: told.append(args[0]))
+    agreed = check_agreement(start(path), runner_of(path), lambda *args: told.append(args[0]))
+    assert len(told) == 1
+    # The server remembers it for the worker's next start.
+    check_agreement(start(path, agreed=agreed), runner_of(path), lambda *args: told.append(args[0]))
     assert len(told) == 1
