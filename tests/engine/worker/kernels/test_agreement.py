@@ -25,7 +25,7 @@ from mashbox.engine.worker.load.rotary import rotary_tables
 from mashbox.engine.worker.load.shapes import NotFast
 from mashbox.errors import UsageError
 from mashbox.facts import read_facts
-from mashbox.memory import comparison_bytes
+from mashbox.memory import comparison_bytes, plan_memory
 from tests.engine.worker.kernels.test_packed import start, written
 from tests.engine.worker.kernels.test_shapes import CHANGES, RUN
 from tests.engine.worker.load.test_safetensors import save
@@ -120,6 +120,38 @@ def test_a_comparison_that_was_killed_is_told_as_that(
             build_runner(asked, lambda *_: None)
         assert str(caught.value.remedy).startswith(remedy)
         assert "--engine exact" not in remedy or asked.weights == "auto"
+
+
+def test_the_cache_is_planned_anew_where_the_exact_engine_runs_after_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = written(tmp_path / "model.gguf")
+    plan = plan_memory(read_facts(path, "gguf"), 96, 2, 4)
+    left = 400 << 20
+    monkeypatch.setattr(
+        build, "available_memory", lambda: plan.total + left - psutil.Process().memory_full_info().uss
+    )
+
+    def differs(*_: Any, **__: Any) -> str:
+        raise NotFast("its layer 1 differs")
+
+    monkeypatch.setattr(build, "check_agreement", differs)
+    for auto, asked, cap in (
+        (True, 900 << 20, left // 4),
+        (False, 900 << 20, left),
+        (False, 9 << 20, 9 << 20),
+    ):
+        caplog.clear()
+        wanted = start(path, engine="auto", cache_bytes=asked, cache_auto=auto)
+        runner, built = build_runner(wanted, lambda *_: None)
+        assert (built.engine, built.why) == ("exact", "its layer 1 differs")
+        assert built.cache_bytes == pytest.approx(cap, abs=8 << 20)
+        assert built.cache_bytes <= asked and ("prompt cache is cut" in caplog.text) == (asked > cap)
+        assert runner.weight_bytes
+    # The worker's next start does not try the fast engine again.
+    monkeypatch.setattr(build, "_build_fast", lambda *_: pytest.fail("it was tried"))
+    _, built = build_runner(start(path, engine="auto", refused="its layer 1 differs"), lambda *_: None)
+    assert (built.engine, built.why) == ("exact", "its layer 1 differs")
 
 
 def test_without_room_for_the_comparison_the_model_is_served_without_it(
