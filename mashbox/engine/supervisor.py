@@ -141,7 +141,11 @@ class Supervisor:
         clock = asyncio.get_running_loop().time
         while True:
             began = clock()
-            reason = await self._one_life()
+            try:
+                reason = await self._one_life()
+            except OSError as error:
+                # No memory, or no more processes: it may pass.
+                reason = f"The model's process could not be started ({error})."
             if self.state == "stopped":
                 return
             stillborn = 0 if self.ready else stillborn + 1

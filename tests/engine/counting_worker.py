@@ -2,8 +2,9 @@
 
 ``fault`` is what the process does: ``model`` refuses the weights, ``die`` kills itself at a prompt that
 holds the token 49, ``compile`` compiles a program there, ``stillborn`` kills itself while it loads,
-``words`` ends there with words on stderr, ``short:FILE`` finds too little memory in its second life and tells
-what an earlier one found. Tokens below 94 are what it speaks: printable ASCII in the vocabulary of ``letters``.
+``words`` ends there with words on stderr, ``short:FILE`` finds too little memory in its second life and
+tells what an earlier one found. Tokens below 94 are what it speaks: printable ASCII in the vocabulary of
+``letters``.
 """
 
 import os
