@@ -6,26 +6,21 @@ import "../src/style/main.css";
 /** Milliseconds, longest first. */
 interface Frames {
   longest: number[];
-  longTasks: number[];
   frames: number;
   elements: number;
 }
 
 const app = document.getElementById("app")!;
 
-/** Streams `length` characters of a kind of answer, four a token, the first `from` at once; measures the time between frames. */
-async function stream(kind: string, length: number, tokensPerSecond: number, from = 0): Promise<Frames> {
+/** Streams `length` characters of a kind of answer, four a token; measures the time between frames. */
+function stream(kind: string, length: number, tokensPerSecond: number): Promise<Frames> {
   const text = textOf(kind, length);
   render(null, app);
-  if (from > 0) {
-    render(<Answer text={text.slice(0, from)} streaming />, app);
-    await new Promise((resolve) => setTimeout(resolve, 5000));
-  }
   return measured(async () => {
     const start = performance.now();
-    for (let shown = from; shown < text.length; ) {
+    for (let shown = 0; shown < text.length; ) {
       await new Promise((resolve) => setTimeout(resolve, 1000 / tokensPerSecond));
-      shown = Math.min(text.length, from + Math.ceil(((performance.now() - start) / 1000) * tokensPerSecond) * 4);
+      shown = Math.min(text.length, Math.ceil(((performance.now() - start) / 1000) * tokensPerSecond) * 4);
       render(<Answer text={text.slice(0, shown)} streaming={shown < text.length} />, app);
     }
   });
@@ -51,9 +46,6 @@ function textOf(kind: string, length: number): string {
 
 async function measured(work: () => Promise<void>): Promise<Frames> {
   const frames: number[] = [];
-  const longTasks: number[] = [];
-  const observer = new PerformanceObserver((list) => longTasks.push(...list.getEntries().map((entry) => entry.duration)));
-  observer.observe({ type: "longtask" });
   let last = performance.now();
   let handle = requestAnimationFrame(function next(now) {
     frames.push(now - last);
@@ -64,9 +56,8 @@ async function measured(work: () => Promise<void>): Promise<Frames> {
   // What comes behind the last text: colours, maths, the rest of a long answer.
   await new Promise((resolve) => setTimeout(resolve, 2000));
   cancelAnimationFrame(handle);
-  observer.disconnect();
-  const longest = (times: number[]) => times.sort((a, b) => b - a).slice(0, 5).map(Math.round);
-  return { longest: longest(frames), longTasks: longest(longTasks), frames: frames.length, elements: app.querySelectorAll("*").length };
+  const longest = frames.sort((a, b) => b - a).slice(0, 5).map(Math.round);
+  return { longest, frames: frames.length, elements: app.querySelectorAll("*").length };
 }
 
 Object.assign(window, { bench: { kinds: Object.keys(kinds), stream, open, show } });

@@ -181,6 +181,7 @@ export const t = {
   copyCode: "Copy code",
   code: "Code",
   table: "Table",
+  tableFrom: (row: number) => `Table, from row ${number.format(row)}`,
   image: (alt: string) => (alt === "" ? "Image, not loaded" : `Image, not loaded: ${alt}`),
   taskDone: "done",
   taskOpen: "open",

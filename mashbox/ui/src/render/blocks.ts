@@ -1,6 +1,9 @@
 import type { Token } from "markdown-it";
+import { isCode, isFence, Lines, topLevel, type Group } from "./groups";
 import { limits } from "./limits";
 import { markdown } from "./markdown";
+import { OpenFence } from "./open-fence";
+import { OpenItems, type Kept } from "./open-items";
 
 /** A link's target by its normalised label, as markdown-it keeps it. */
 export type References = Record<string, { title: string; href: string }>;
@@ -10,6 +13,8 @@ export interface Block {
   tokens: Token[];
   source: string;
   plain: boolean;
+  /** What of it is as it was at the last change, if that is known. */
+  kept?: Kept;
 }
 
 /** What an `append` changed. */
@@ -30,7 +35,8 @@ const unchanged: ReadonlySet<string> = new Set();
  * Splits a growing Markdown text into top-level blocks by markdown-it's own block rules.
  *
  * Whatever the pieces that a text comes in, the blocks are those of the whole text read at once. Only what stands
- * behind the last finished block is read again, and nothing at all while a code fence grows.
+ * behind the last finished block is read again: of a list that grows its last item, of a table its last rows, of a
+ * code fence nothing.
  *
  * A block is finished when no later text can change it: no rule looks further ahead than the next empty line (or
  * fence), and what goes on behind an empty line (lists) is known from the next line that is whole.
@@ -42,6 +48,7 @@ export class BlockStream {
   private source = "";
   private endsInReturn = false;
   private fence: OpenFence | null = null;
+  private items: OpenItems | null = null;
   private rest: string | null = null;
   private open: Block[] = [];
   /** Characters given to the block rules so far, each time they were. */
@@ -52,7 +59,7 @@ export class BlockStream {
     this.source += piece;
     if (this.rest !== null) return this.growRest(piece);
     const grown = this.fence?.grow(piece) ?? null;
-    if (grown === null) return this.parse();
+    if (grown === null) return this.readItems() ?? this.parse();
     return { finished: [], open: this.open, grown, relabelled: unchanged };
   }
 
@@ -75,6 +82,17 @@ export class BlockStream {
     return { finished: [], open, grown: null, relabelled: unchanged };
   }
 
+  /** The change if all that goes on is the last list or table; null otherwise. */
+  private readItems(): Change | null {
+    if (!this.items || this.source.length > limits.block) return null;
+    const read = this.items.read(this.source);
+    if (!read || isTooMuch(read.tokens)) return null;
+    this.parsed += read.parsed;
+    this.items = read.next;
+    this.open = [...this.open.slice(0, -1), { tokens: read.tokens, source: this.source, plain: false, kept: read.kept }];
+    return { finished: [], open: this.open, grown: null, relabelled: unchanged };
+  }
+
   private parse(): Change {
     const { source } = this;
     this.parsed += source.length;
@@ -88,10 +106,13 @@ export class BlockStream {
     const count = oversized < 0 ? countFinished(groups, lines) : oversized;
     for (const group of groups.slice(0, count)) this.keepReferences(group, found);
     this.openReferences = { ...found };
-    this.source = source.slice(count < groups.length ? lines.offset(groups[count]!.start) : endOf(groups, lines));
+    const offset = count < groups.length ? lines.offset(groups[count]!.start) : endOf(groups, lines);
+    this.source = source.slice(offset);
     if (oversized >= 0) return this.cut(groups.slice(0, count), relabelled);
     this.open = blocksOf(groups.slice(count));
     this.fence = OpenFence.at(groups.slice(count), this.source);
+    const last = groups.length > count && !this.open.at(-1)?.plain ? groups.at(-1)! : null;
+    this.items = last && OpenItems.at(last, lines, groups[count]!.start);
     return { finished: blocksOf(groups.slice(0, count)), open: this.open, grown: null, relabelled };
   }
 
@@ -125,53 +146,8 @@ export class BlockStream {
   }
 }
 
-/** A top-level block: its tokens, its lines (the end is behind the last) and their text. */
-interface Group {
-  tokens: Token[];
-  start: number;
-  end: number;
-  source: string;
-}
-
-function topLevel(tokens: Token[], lines: Lines): Group[] {
-  const groups: Group[] = [];
-  let first = 0;
-  tokens.forEach((token, index) => {
-    if (token.level !== 0 || token.nesting === 1) return;
-    const [start, end] = tokens[first]!.map!;
-    groups.push({ tokens: tokens.slice(first, index + 1), start, end, source: lines.text(start, end) });
-    first = index + 1;
-  });
-  return groups;
-}
-
 function endOf(groups: Group[], lines: Lines): number {
   return groups.length === 0 ? 0 : lines.offset(groups.at(-1)!.end);
-}
-
-/** Where the lines of a text begin. */
-class Lines {
-  private readonly starts: number[] = [0];
-
-  constructor(private readonly source: string) {
-    for (let at = source.indexOf("\n"); at >= 0; at = source.indexOf("\n", at + 1)) this.starts.push(at + 1);
-  }
-
-  offset(line: number): number {
-    return this.starts[line] ?? this.source.length;
-  }
-
-  isWhole(line: number): boolean {
-    return line + 1 < this.starts.length;
-  }
-
-  isEmpty(line: number): boolean {
-    return /^[ \t]*\n?$/.test(this.text(line, line + 1));
-  }
-
-  text(start: number, end: number): string {
-    return this.source.slice(this.offset(start), this.offset(end));
-  }
 }
 
 /** How many groups, from the first, no later text can change. */
@@ -186,53 +162,11 @@ function countFinished(groups: Group[], lines: Lines): number {
   return 0;
 }
 
-function isFence(group: Group): boolean {
-  return group.tokens[0]!.type === "fence";
-}
-
-function isCode(group: Group): boolean {
-  return isFence(group) || group.tokens[0]!.type === "code_block";
-}
-
 /** A closed fence stands on two lines more than its content has. */
 function isClosed(group: Group): boolean {
   const { content } = group.tokens[0]!;
   const breaks = content.split("\n").length - 1;
   return group.end - group.start === breaks + 2 && (content === "" || content.endsWith("\n"));
-}
-
-/** A code fence without an end so far: what comes is its content, and no rule need look at it, until a line could end it. */
-class OpenFence {
-  private constructor(
-    private readonly closer: RegExp,
-    private lastLine: string,
-  ) {}
-
-  /** The fence that `source` consists of, or null if it is something else, or indented. */
-  static at(groups: Group[], source: string): OpenFence | null {
-    const token = groups[0]?.tokens[0];
-    if (groups.length !== 1 || token?.type !== "fence" || !source.startsWith(token.markup)) return null;
-    const firstBreak = source.indexOf("\n");
-    const content = source.slice(firstBreak + 1);
-    const lastLine = content.slice(content.lastIndexOf("\n") + 1);
-    // Before a line of content is whole, an opener with a bar in it may still be the head of a table.
-    if (firstBreak < 0 || !content.includes("\n") || content.slice(0, content.length - blankEnd(lastLine).length) !== token.content) return null;
-    return new OpenFence(new RegExp(`^ {0,3}[${token.markup[0]!}]{${token.markup.length},}[ \\t]*$`, "m"), lastLine);
-  }
-
-  /** What the content grows by, or null if the fence may have ended. */
-  grow(piece: string): string | null {
-    const lines = this.lastLine + piece;
-    if (this.closer.test(lines)) return null;
-    const shown = this.lastLine.length - blankEnd(this.lastLine).length;
-    this.lastLine = lines.slice(lines.lastIndexOf("\n") + 1);
-    return lines.slice(shown, lines.length - blankEnd(this.lastLine).length);
-  }
-}
-
-/** markdown-it counts a last line of blanks only when it is whole or has text. */
-function blankEnd(lastLine: string): string {
-  return /^[ \t]*$/.test(lastLine) ? lastLine : "";
 }
 
 function blocksOf(groups: Group[]): Block[] {

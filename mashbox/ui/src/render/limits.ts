@@ -9,7 +9,9 @@ export const limits = {
   /** Containers (quotes, lists, their items) inside each other. */
   nesting: 40,
   /** Cells of one table: rows may be filled up with cells that nobody wrote. */
-  cells: 5_000,
+  cells: 10_000,
+  /** Rows of a table that are laid out as one: their columns are measured together, each time one more comes. */
+  rows: 50,
   /** One formula. */
   formula: 4_000,
   /** A formula between single dollars, which is looked for in running text. */

@@ -30,20 +30,27 @@ export interface Context {
   references: References;
   relabelled: ReadonlySet<string>;
   drawnLeaves: number;
+  /** Whether a leaf was drawn that waits for KaTeX. */
+  awaitsMaths: boolean;
   onCode: (code: CodeBlock) => void;
 }
 
-/** Makes what is mounted below `holder` show `nodes`, drawing only what differs. */
-export function patch(holder: Element, mounted: Mounted[], nodes: readonly TreeNode[], context: Context): void {
+/** Makes what is mounted below `holder`, behind the first `kept`, show `nodes`, drawing only what differs. */
+export function patch(holder: Element, mounted: Mounted[], nodes: readonly TreeNode[], context: Context, kept = 0): void {
   nodes.forEach((node, index) => {
-    const before = mounted[index];
+    const before = mounted[kept + index];
     if (before && update(before, node, context)) return;
     const after = mount(node, context);
     if (before) before.element.replaceWith(after.element);
     else holder.append(after.element);
-    mounted[index] = after;
+    mounted[kept + index] = after;
   });
-  for (const extra of mounted.splice(nodes.length)) extra.element.remove();
+  for (const extra of mounted.splice(kept + nodes.length)) extra.element.remove();
+}
+
+/** Whether `mounted` has this many children, so that they can stay as they are. */
+export function holds(mounted: Mounted | undefined, kept: number): boolean {
+  return mounted !== undefined && !isLeaf(mounted) && mounted.children.length >= kept;
 }
 
 /** All leaves at and below `mounted`. */
@@ -64,7 +71,8 @@ function isLeaf(mounted: Mounted): mounted is MountedLeaf {
 function update(mounted: Mounted, node: TreeNode, context: Context): boolean {
   if (isLeaf(mounted)) return node.kind === "leaf" && updateLeaf(mounted, node, context);
   if (node.kind === "leaf" || node.tag !== mounted.node.tag || node.start !== mounted.node.start) return false;
-  patch(mounted.holder, mounted.children, node.children, context);
+  patch(mounted.holder, mounted.children, node.children, context, node.kept);
+  settleParts(mounted, node.kept);
   mounted.node = node;
   return true;
 }
@@ -98,20 +106,27 @@ function mount(node: TreeNode, context: Context): Mounted {
 
 function mountBranch(node: Branch, context: Context): MountedBranch {
   const holder = document.createElement(node.tag);
-  if (node.start !== null) holder.setAttribute("start", String(node.start));
-  const element = node.tag === "table" ? scrollBox(holder) : holder;
+  if (node.tag === "ol" && node.start !== null) holder.setAttribute("start", String(node.start));
+  const element = node.tag === "table" ? scrollBox(holder, node.start ?? 1) : holder;
   const mounted: MountedBranch = { node, element, holder, children: [] };
   patch(holder, mounted.children, node.children, context);
+  settleParts(mounted, 0);
   return mounted;
 }
 
+/** Parts of a table before its last one are finished. */
+function settleParts({ node, children }: MountedBranch, kept: number): void {
+  if (node.tag !== "div") return;
+  for (const part of children.slice(Math.max(0, kept - 1), -1)) part.element.classList.add("md-finished");
+}
+
 /** A wide table scrolls inside its box, which the keyboard must reach. */
-function scrollBox(table: Element): Element {
+function scrollBox(table: Element, firstRow: number): Element {
   const box = document.createElement("div");
   box.className = "md-table";
   box.tabIndex = 0;
   box.setAttribute("role", "region");
-  box.setAttribute("aria-label", t.table);
+  box.setAttribute("aria-label", firstRow === 1 ? t.table : t.tableFrom(firstRow));
   box.append(table);
   return box;
 }
@@ -148,6 +163,7 @@ function fill(mounted: MountedLeaf, context: Context): void {
   if (node.shape === "rule") return;
   if (node.shape === "formula") {
     mounted.awaitsMaths = !mathsAreLoaded();
+    context.awaitsMaths ||= mounted.awaitsMaths;
     element.replaceChildren();
     drawFormula(node.text, true, element);
     return;
@@ -155,6 +171,7 @@ function fill(mounted: MountedLeaf, context: Context): void {
   const isFirst = !element.hasChildNodes();
   const holder = isFirst ? element : document.createElement("div");
   Object.assign(mounted, drawInline(node.text, context.references, holder));
+  context.awaitsMaths ||= mounted.awaitsMaths;
   if (node.task !== null) holder.prepend(taskBox(node.task));
   if (!isFirst) morph(element, holder);
 }

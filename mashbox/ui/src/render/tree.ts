@@ -2,12 +2,14 @@ import type { Token } from "markdown-it";
 import type { Block } from "./blocks";
 import { limits } from "./limits";
 
-/** A list, quote or table: an element that holds other nodes. */
+/** A list, quote, table or the parts of a table: an element that holds other nodes. */
 export interface Branch {
   kind: "branch";
   tag: string;
-  /** The first number of an ordered list. */
+  /** The first number of an ordered list, or the first row of a table's part. */
   start: number | null;
+  /** Children that are as they were, and stand before the others. */
+  kept: number;
   children: TreeNode[];
 }
 
@@ -27,23 +29,50 @@ export interface Leaf {
 
 export type TreeNode = Branch | Leaf;
 
-/** The block's tokens as a tree with one root. */
-export function toNode(block: Block): TreeNode {
+/** The block's tokens as a tree with one root; without what is kept of it, where that is on the page. */
+export function toNode(block: Block, isThere: (kept: number) => boolean = () => false): TreeNode {
   if (block.plain) return leaf("plain", "div", block.source);
+  const isTable = block.tokens[0]!.type === "table_open";
+  const kept = childrenOf(block, isTable);
+  const isShort = kept > 0 && isThere(kept);
+  const root = grown(isShort ? [...block.tokens.slice(0, block.kept!.head), ...block.tokens.slice(block.kept!.tokens)] : block.tokens);
+  if (isTable) return inParts(root as Branch, isShort ? kept : 0);
+  if (isShort) (root as Branch).kept = kept;
+  return root;
+}
+
+function childrenOf({ kept }: Block, isTable: boolean): number {
+  return kept ? kept.items / (isTable ? limits.rows : 1) : 0;
+}
+
+function grown(tokens: readonly Token[]): TreeNode {
   const top: TreeNode[] = [];
   const open: Branch[] = [];
-  block.tokens.forEach((token, index) => {
+  tokens.forEach((token, index) => {
     const siblings = open.at(-1)?.children ?? top;
     if (branches.has(token.type)) {
-      const branch: Branch = { kind: "branch", tag: token.tag, start: startOf(token), children: [] };
-      siblings.push(branch);
-      open.push(branch);
+      const opened = branch(token.tag, [], startOf(token));
+      siblings.push(opened);
+      open.push(opened);
     } else if (token.nesting === -1 && branches.has(token.type.replace("_close", "_open"))) open.pop();
     else if (token.type === "inline") {
-      siblings.push(inlineLeaf(token, block.tokens[index - 1]!, open.at(-1)?.tag === "li" && siblings.length === 0));
+      siblings.push(inlineLeaf(token, tokens[index - 1]!, open.at(-1)?.tag === "li" && siblings.length === 0));
     } else if (token.nesting === 0) siblings.push(ownLeaf(token));
   });
   return top[0]!;
+}
+
+/** A table in parts of some rows, each under the head: each is laid out by itself, and only while it is in sight. */
+function inParts(table: Branch, kept: number): Branch {
+  const [head, body] = table.children as [Branch, Branch | undefined];
+  const rows = body?.children ?? [];
+  const parts: Branch[] = [];
+  for (let at = 0; at === 0 || at < rows.length; at += limits.rows) {
+    const some = rows.slice(at, at + limits.rows);
+    const children = some.length > 0 ? [head, branch("tbody", some)] : [head];
+    parts.push(branch("table", children, kept * limits.rows + at + 1));
+  }
+  return { ...branch("div", parts), kept };
 }
 
 export function isSame(a: Leaf, b: Leaf): boolean {
@@ -65,6 +94,10 @@ const branches: ReadonlySet<string> = new Set([
   "tbody_open",
   "tr_open",
 ]);
+
+function branch(tag: string, children: TreeNode[], start: number | null = null): Branch {
+  return { kind: "branch", tag, start, kept: 0, children };
+}
 
 function leaf(shape: Leaf["shape"], tag: string, text: string, more: Partial<Leaf> = {}): Leaf {
   return { kind: "leaf", shape, tag, className: "", text, info: "", task: null, ...more };

@@ -1,7 +1,7 @@
 import { BlockStream, type Change } from "./blocks";
 import type { CodeBlock } from "./code-block";
 import { loadMaths } from "./maths";
-import { leavesOf, patch, redraw, type Context, type Mounted, type MountedLeaf } from "./mount";
+import { holds, leavesOf, patch, redraw, type Context, type Mounted, type MountedLeaf } from "./mount";
 import { toNode } from "./tree";
 
 /** Work done so far, for tests that hold the cost of an update: it must not grow with the answer. */
@@ -19,6 +19,7 @@ const budget = { first: 16, frame: 8 } as const;
 const slice = 1024;
 /** Share of the time that drawing may take while the answer grows, and its longest pause in milliseconds. */
 const pause = { times: 3, most: 500 } as const;
+const unlabelled: ReadonlySet<string> = new Set();
 /** Milliseconds that code must have been the same before it is given colours. */
 const rest = 400;
 
@@ -40,6 +41,7 @@ export class AnswerView {
   private readonly codes = new Map<CodeBlock, ReturnType<typeof setTimeout>>();
   private cancelTurn: (() => void) | null = null;
   private notBefore = 0;
+  private isFetchingMaths = false;
   private isDisposed = false;
 
   constructor(private readonly root: Element) {}
@@ -124,19 +126,20 @@ export class AnswerView {
   private patch(change: Change): void {
     const context = this.context(change.relabelled);
     const blocks = [...change.finished, ...change.open];
-    patch(this.root, this.open, blocks.map(toNode), context);
+    const nodes = blocks.map((block, index) => toNode(block, (kept) => holds(this.open[index], kept)));
+    patch(this.root, this.open, nodes, context);
     for (const mounted of this.open.splice(0, change.finished.length)) {
       mounted.element.classList.add("md-finished");
       for (const leaf of leavesOf(mounted)) if (leaf.labels.size > 0 || leaf.awaitsMaths) this.unsettled.add(leaf);
     }
     if (change.relabelled.size > 0) this.relabel(change.relabelled, context);
     this.work.drawnLeaves += context.drawnLeaves;
-    if (this.leaves().some((leaf) => leaf.awaitsMaths)) this.fetchMaths();
+    if (context.awaitsMaths) this.fetchMaths();
   }
 
   private context(relabelled: ReadonlySet<string>): Context {
     const references = this.stream.targets();
-    return { references, relabelled, drawnLeaves: 0, onCode: (code) => this.onCode(code) };
+    return { references, relabelled, drawnLeaves: 0, awaitsMaths: false, onCode: (code) => this.onCode(code) };
   }
 
   private relabel(labels: ReadonlySet<string>, context: Context): void {
@@ -150,13 +153,29 @@ export class AnswerView {
   }
 
   private fetchMaths(): void {
+    if (this.isFetchingMaths) return;
+    this.isFetchingMaths = true;
     void loadMaths().then((isLoaded) => {
-      if (!isLoaded || this.isDisposed) return;
-      const context = this.context(new Set());
-      for (const leaf of this.leaves()) if (leaf.awaitsMaths) redraw(leaf, context);
-      for (const leaf of this.unsettled) if (leaf.labels.size === 0) this.unsettled.delete(leaf);
-      this.work.drawnLeaves += context.drawnLeaves;
+      this.isFetchingMaths = false;
+      if (isLoaded) this.drawFormulas();
     });
+  }
+
+  /** Draws what waited for KaTeX, some each frame. */
+  private drawFormulas(): void {
+    if (this.isDisposed) return;
+    const context = this.context(unlabelled);
+    const end = performance.now() + budget.frame;
+    const waiting = this.leaves().filter((leaf) => leaf.awaitsMaths);
+    for (const [index, leaf] of waiting.entries()) {
+      if (index > 0 && performance.now() > end) {
+        requestAnimationFrame(() => this.drawFormulas());
+        break;
+      }
+      redraw(leaf, context);
+      if (leaf.labels.size === 0) this.unsettled.delete(leaf);
+    }
+    this.work.drawnLeaves += context.drawnLeaves;
   }
 
   /** Notes that a code block is new or grew. */

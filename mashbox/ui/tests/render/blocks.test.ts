@@ -104,6 +104,27 @@ describe("a text in pieces gives the blocks of the whole text", () => {
     fc.assert(fc.property(pieces, expectSameAsAtOnce), { numRuns: 1000 });
   });
 
+  const lines = [
+    "- a\n", "- ", "b", "\n", "\n", "-\n", "- ```\n", "  ```\n", "  - c\n", "    d\n", "  e\n", " - f\n", "* g\n", "1. h\n", "2) i\n", "> j\n",
+    "- k | l\n", "|-|-|\n", "---\n", "- # m\n", "\t", "    ", "===\n", "- [n]: /u\n", "[n]\n", "# o\n", "$$\n", "$$\n", "+ p\n",
+  ];
+  const growth = fc.array(fc.array(fc.constantFrom(...lines), { minLength: 1, maxLength: 4 }).map((some) => some.join("")), { maxLength: 12 });
+
+  it.each(["- a\n- b\n", "- a\n\n- b\n", "Before:\n1. a\n2. b\n", "- ```\n- x\n"])("%j and any lines behind it", (list) => {
+    fc.assert(fc.property(growth, (pieces) => expectSameAsAtOnce([list, ...pieces])), { numRuns: 250 });
+  });
+
+  it("a long table and any lines behind it", () => {
+    const rows = fc.integer({ min: limits.rows - 2, max: 2 * limits.rows + 2 });
+    const cells = fc.array(fc.constantFrom("| 1 | 2 |\n", "|3", "|\n", "4\n", "\n", "\\|", "`|`", "    5\n", "|-|-|\n", "> 6\n", "$$\n", "$$\n", "- 7\n", "# 8\n"), { maxLength: 30 });
+    fc.assert(
+      fc.property(rows, cells, (count, pieces) => {
+        expectSameAsAtOnce(["Before\n| a | b |\n|--|:-:|\n", "| x | y |\n".repeat(count), ...pieces]);
+      }),
+      { numRuns: 40 },
+    );
+  });
+
   it("a document of many kinds, cut anywhere", () => {
     const whole = fc.array(fc.constantFrom(...Object.values(documents)), { minLength: 1, maxLength: 3 });
     const cuts = fc.array(fc.nat(600), { maxLength: 12 });

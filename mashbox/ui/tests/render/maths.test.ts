@@ -1,5 +1,5 @@
 // @vitest-environment jsdom
-import { beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it, vi } from "vitest";
 import { drawMaths, loadMaths, mathsAreLoaded } from "../../src/render/maths";
 import { Shown } from "./support";
 
@@ -18,8 +18,9 @@ describe("formulas", () => {
       await loadMaths();
     });
 
-    it("are drawn where they were awaited, as MathML without styles", () => {
-      expect(early.root.querySelectorAll("math")).toHaveLength(2);
+    it("are drawn where they were awaited, as MathML without styles", async () => {
+      // Some each frame.
+      await vi.waitFor(() => expect(early.root.querySelectorAll("math")).toHaveLength(2));
       expect(early.root.querySelector("mfrac")!.namespaceURI).toBe("http://www.w3.org/1998/Math/MathML");
       expect(early.root.querySelector("[style], [class^=k], annotation")).toBeNull();
       expect(early.root.textContent).not.toContain("\\frac");

@@ -24,8 +24,9 @@ export class Shown {
     return this;
   }
 
+  /** Without the mark of what is finished, which may be known sooner or later: it changes nothing that is seen. */
   get html(): string {
-    return this.root.innerHTML;
+    return this.root.innerHTML.replace(/ class="md-finished"| md-finished/g, "");
   }
 }
 

@@ -109,6 +109,32 @@ describe("an answer that grows", () => {
     );
   });
 
+  it("looks so in long lists and tables too", () => {
+    const lists = ["- a\n- b\n", "1. a\n\n2. b\n", "> - q\n", "| a | b |\n|---|---|\n" + "| 1 | 2 |\n".repeat(limits.rows - 1)];
+    const marks = ["- c", "\n", "\n", "  - d\n", "3. e\n", "| $x$ | [r] |\n", "| 3 |", "[r]: http://u\n", "- [ ] f\n", "- [r]\n", "  ```\n", "*", "g"];
+    const pieces = fc.array(fc.array(fc.constantFrom(...marks), { maxLength: 4 }).map((some) => some.join("")), { maxLength: 10 });
+    fc.assert(
+      fc.property(fc.constantFrom(...lists), pieces, (list, parts) => {
+        const shown = new Shown(list);
+        let text = list;
+        for (const part of parts) {
+          text += part;
+          expect(shown.add(part).html, JSON.stringify(text)).toBe(htmlOf(text));
+        }
+      }),
+      { numRuns: 40 },
+    );
+  });
+
+  it("puts long tables up in parts, each under the head", () => {
+    const shown = new Shown("| a | b |\n|---|---|\n");
+    for (let row = 1; row <= limits.rows + 1; row++) shown.add(`| ${row} | x |\n`);
+    const parts = [...shown.root.querySelectorAll("[role=region]")];
+    expect(parts.map((part) => part.getAttribute("aria-label"))).toEqual(["Table", `Table, from row ${limits.rows + 1}`]);
+    expect(parts.map((part) => part.querySelectorAll("thead th").length)).toEqual([2, 2]);
+    expect(parts.map((part) => part.querySelectorAll("tbody tr").length)).toEqual([limits.rows, 1]);
+  });
+
   it("gives earlier links their targets when these come later", () => {
     const shown = new Shown("See [one] and [two].\n\nMore.\n\n");
     expect(shown.root.querySelector("a")).toBeNull();
@@ -161,6 +187,14 @@ describe("the work of an update", () => {
     ["a paragraph of a long quote", "", "> words\n>\n", 3],
   ])("draws what came only: %s", (_name, start, piece, most) => {
     expect(lastCost(start, piece, 250).leaves).toBeLessThanOrEqual(most);
+  });
+
+  it.each([
+    ["list", "", "- an item with **some** words\n"],
+    ["list that is apart", "", "- an item\n\n  and more\n\n"],
+    ["table", "| a | b |\n|---|---|\n", "| one | two |\n"],
+  ])("does not grow with a %s", (_name, start, piece) => {
+    expect(lastCost(start, piece, 5 * limits.rows + 1)).toEqual(lastCost(start, piece, limits.rows + 1));
   });
 
   it("is nothing but the new text in an open code block", () => {
