@@ -74,7 +74,7 @@ def longest_tasks(events: list[dict[str, Any]]) -> list[float]:
         if event["name"] == "thread_name" and event["args"]["name"] == "CrRendererMain"
     }
     times = [
-        event["tdur"] / 1000
+        event.get("tdur", 0) / 1000
         for event in events
         if event["name"] == "ThreadControllerImpl::RunTask" and (event["pid"], event["tid"]) in threads
     ]
