@@ -12,13 +12,6 @@ from mashbox.errors import MashboxError
 from mashbox.server.service import Service
 
 
-class Loading(msgspec.Struct, frozen=True):
-    """What is being done, in words, and the share of it that is done, 0 to 1."""
-
-    stage: str
-    share: float
-
-
 class PageState(msgspec.Struct, frozen=True, kw_only=True):
     """The ``PageState`` schema. ``title`` and ``thinking`` are null for a model without a catalogue entry;
     the samplings then have no fields."""
@@ -27,20 +20,17 @@ class PageState(msgspec.Struct, frozen=True, kw_only=True):
     thinking: str | None
     plain_sampling: dict[str, float]
     thinking_sampling: dict[str, float]
-    loading: Loading | None
 
 
 def page_state(service: Service) -> PageState:
-    """A snapshot; ``loading`` is null once requests are taken."""
+    """What is known of the served model."""
     spec = _entry(service.engine.card.id)
     known = spec.sampling if spec else None
-    status = service.engine.status()
     return PageState(
         title=spec.title if spec else None,
         thinking=spec.thinking if spec else None,
         plain_sampling=_fields(known.plain if known else None),
         thinking_sampling=_fields((known.thinking or known.plain) if known else None),
-        loading=None if service.ready else Loading(status.stage, status.progress),
     )
 
 
@@ -58,7 +48,7 @@ def _fields(recommended: Recommended | None) -> dict[str, float]:
 
 @get("/v1/page")
 async def state_of_page(state: State) -> dict[str, Any]:
-    """The model's title, its thinking and sampling, and how far it is loaded; while it loads too."""
+    """The model's title, its thinking and sampling; while it loads too."""
     service: Service = state.service
     answer: dict[str, Any] = msgspec.to_builtins(page_state(service))
     return answer

@@ -11,10 +11,19 @@ from mashbox.errors import EngineLoading, ModelNotFound
 from mashbox.server.service import Service
 
 
+class Loading(msgspec.Struct, frozen=True):
+    """What is being done, in words, and the share of it that is done, 0 to 1."""
+
+    stage: str
+    share: float
+
+
 class Health(msgspec.Struct, kw_only=True, omit_defaults=False):
-    """The ``Health`` schema; what an engine without a worker process does not know is left out."""
+    """The ``Health`` schema; what an engine without a worker process does not know is left out, and so is
+    ``loading`` once requests are taken."""
 
     status: Literal["ok", "loading"]
+    loading: Loading | msgspec.UnsetType = msgspec.UNSET
     live_rows: int | None
     waiting: int
     cache_bytes: int = 0
@@ -39,6 +48,7 @@ def health_of(service: Service) -> Health:
     status = service.engine.status()
     return Health(
         status="ok" if service.ready else "loading",
+        loading=msgspec.UNSET if service.ready else Loading(status.stage, status.progress),
         live_rows=status.live_rows if status.state == "ok" else None,
         waiting=service.line.waiting,
         cache_bytes=status.host_cache_bytes + status.snapshot_bytes,

@@ -29,7 +29,7 @@ SCHEMAS: dict[str, Any] = SERVED["components"]["schemas"]
 
 PROPERTIES = "/components/schemas/{}/properties/{}"
 ADDED_FIELDS = {
-    "Health": ("engine", "engine_why"),
+    "Health": ("loading", "engine", "engine_why"),
     "Model": ("type", "display_name", "created_at"),
     "ModelList": ("first_id", "last_id", "has_more"),
     "Error": ("request_id", "error/properties/param", "error/properties/code"),

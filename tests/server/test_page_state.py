@@ -1,4 +1,4 @@
-"""``/v1/page``: how far the model is loaded, and what the catalogue knows of it."""
+"""``/v1/page``: what the catalogue knows of the model."""
 
 import json
 from pathlib import Path
@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from mashbox import catalog
-from mashbox.engine.engine import EngineStatus
-from mashbox.server.page_state import Loading, PageState
+from mashbox.server.page_state import PageState
 from tests.server.described import facts
 from tests.server.live import live
 from tests.server.schema import COMPONENTS, check
@@ -29,7 +28,7 @@ def of(model: str) -> Any:
 
 def test_a_model_without_an_entry_has_no_facts() -> None:
     none: dict[str, Any] = {"title": None, "thinking": None, "plain_sampling": {}, "thinking_sampling": {}}
-    assert of("scripted") == {**none, "loading": None}
+    assert of("scripted") == none
 
 
 def test_what_the_makers_recommend_is_told_by_the_fields_of_a_request() -> None:
@@ -40,11 +39,6 @@ def test_what_the_makers_recommend_is_told_by_the_fields_of_a_request() -> None:
     assert told["thinking"] == spec.thinking
     assert told["plain_sampling"] == spec.sampling.plain.fields() != {}
     assert told["thinking_sampling"] == spec.sampling.thinking.fields() != {}
-
-
-def test_loading_is_told_with_its_stage() -> None:
-    loading = EngineStatus(state="loading", stage="reading the weights", progress=0.25)
-    assert state(ScriptedEngine(status=loading))["loading"] == {"stage": "reading the weights", "share": 0.25}
 
 
 def test_a_broken_file_of_entries_takes_nothing_else_away(
@@ -66,4 +60,3 @@ def test_the_description_is_the_struct() -> None:
     schema = msgspec.json.schema(PageState)
     told = facts(COMPONENTS["schemas"]["PageState"], COMPONENTS["schemas"])
     assert set(told) == set(facts(schema, schema["$defs"]))
-    assert {field.name for field in msgspec.structs.fields(Loading)} == {"stage", "share"}

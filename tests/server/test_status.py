@@ -19,6 +19,7 @@ def test_health_is_503_while_loading_and_200_when_ready(path: str) -> None:
         ready = client.get(path)
     assert (loading.status_code, loading.json()["status"]) == (503, "loading")
     assert loading.json()["live_rows"] is None
+    assert loading.json()["loading"] == {"stage": "reading weights", "share": 0.5}
     assert ready.status_code == 200
     assert ready.json() == {
         "status": "ok",

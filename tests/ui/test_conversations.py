@@ -56,6 +56,30 @@ def test_stop_frees_the_slot_and_keeps_what_came(engine: ScriptedEngine, chat: C
     expect(chat.answers.first).to_have_text("As far as this")
 
 
+def test_the_view_follows_the_answer_and_only_until_the_reader_goes_up(
+    engine: ScriptedEngine, chat: Chat
+) -> None:
+    lines = [f"line {number}\n\n" for number in range(60)]
+    to_end = chat.page.get_by_role("button", name="Go to the end")
+    engine.script = [*lines, "the end"]
+    chat.ask("Tell me all.", "the end")
+    expect(chat.answers.get_by_text("the end")).to_be_in_viewport()
+    chat.page.mouse.move(700, 300)
+    chat.page.mouse.wheel(0, -1000)
+    expect(to_end).to_be_visible()
+    half = Hold()
+    engine.script = ["the beginning\n\n", *lines, half, "more\n\n" * 30, "the last word"]
+    chat.send("And again.")
+    expect(chat.answers.last.get_by_text("line 59")).to_be_in_viewport()
+    chat.page.mouse.wheel(0, -1000)
+    expect(to_end).to_be_visible()
+    half.release()
+    expect(chat.stop).to_have_count(0)
+    expect(chat.answers.last.get_by_text("the last word")).not_to_be_in_viewport()
+    to_end.click()
+    expect(chat.answers.last.get_by_text("the last word")).to_be_in_viewport()
+
+
 def test_an_edit_makes_a_branch(engine: ScriptedEngine, chat: Chat) -> None:
     engine.script = echo
     chat.ask("one", "ONE")

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 KEY = "secret-one"
 LOADING = EngineStatus(state="loading", stage="reading weights", progress=0.5)
-RESTARTING = EngineStatus(state="loading", worker_restarts=1)
+RESTARTING = EngineStatus(state="loading", stage="reading weights", progress=0.25, worker_restarts=1)
 ONE_SLOT = msgspec.structs.replace(CARD, slots=1)
 ASK = {"messages": [{"role": "user", "content": "x"}]}
 
@@ -110,7 +110,7 @@ def test_a_worker_that_dies_in_the_middle(engine: ScriptedEngine, chat: Chat) ->
     engine.become(RESTARTING)
     hold.release()
     expect(chat.turns.get_by_role("alert")).to_contain_text("The worker ended.")
-    expect(chat.page.locator('[data-kind="restart"]')).to_be_visible()
+    expect(chat.page.locator('[data-kind="restart"]')).to_contain_text("reading weights, 25 %")
     expect(chat.answers).to_have_text("Half of it")
     engine.script = ["All of it"]
     chat.of(chat.turns.last, "Retry").first.click()
@@ -123,7 +123,10 @@ def test_a_worker_that_dies_in_the_middle(engine: ScriptedEngine, chat: Chat) ->
 def test_the_page_is_there_while_the_model_loads(engine: ScriptedEngine, server: Live, show: Open) -> None:
     engine.become(LOADING)
     chat = show(server)
-    expect(chat.page.locator('[data-kind="loading"]')).to_contain_text("The model is loading")
+    loading = chat.page.locator('[data-kind="loading"]')
+    expect(loading).to_contain_text("The model is loading")
+    expect(loading).to_contain_text("reading weights, 50 %")
+    expect(loading.get_by_role("progressbar")).to_have_js_property("value", 0.5)
     chat.send("Early bird")
     engine.become(None)
     expect(chat.answers).to_have_text("Hello world")

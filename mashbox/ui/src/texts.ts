@@ -109,8 +109,8 @@ export const t = {
 
   // Banners
   loading: "The model is loading.",
-  loadingFor: (time: number) => `The model is loading (${Math.floor(time)} s).`,
-  loadingStage: (stage: string, share: number) => `Loading the model: ${stage}${share > 0 ? `, ${Math.floor(share * 100)} %` : ""}`,
+  loadingFor: (time: number) => `${Math.floor(time)} s`,
+  loadingStage: (stage: string, share: number) => (share > 0 ? `${stage}, ${Math.floor(share * 100)} %` : stage),
   loadingWait: "Your message is sent when it is ready.",
   restarting: "The model's process stopped and is starting again.",
   offline: "No connection to the server. Trying again …",

@@ -6,6 +6,8 @@ import { key } from "./key";
 /** The server as `/health` last told of it. */
 export interface Health {
   status: "ok" | "loading";
+  /** What is being done before it is ready, and the share of it that is done. */
+  loading?: { stage: string; share: number };
   live_rows: number | null;
   waiting: number;
   worker_restarts: number;
@@ -24,7 +26,6 @@ export interface PageState {
   thinking: "none" | "default-on" | "default-off" | "always" | null;
   plain_sampling: Record<string, number>;
   thinking_sampling: Record<string, number>;
-  loading: { stage: string; share: number } | null;
 }
 
 /** `restarting` is loading of a server that was ready before. */
@@ -107,7 +108,6 @@ async function ask(): Promise<void> {
     enter(report.status === "ok" ? "ready" : again ? "restarting" : "loading");
     if (locked.peek()) return;
     if (!model.peek()) await lookAtModel();
-    else if (report.status !== "ok" || page.peek()?.loading) await lookAtPage();
   } catch {
     enter("offline");
   }

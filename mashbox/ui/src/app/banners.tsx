@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { page, phase, since } from "../api/server";
+import { health, phase, since } from "../api/server";
 import { t } from "../texts";
 import { kept, run } from "./store";
 
@@ -16,13 +16,8 @@ export function Banners() {
           <strong>{t.offline}</strong> {t.offlineHint}
         </Banner>
       )}
-      {phase.value === "loading" && <Loading text={t.loadingFor} waits={stage === "loading"} />}
-      {phase.value === "restarting" && (
-        <Banner kind="restart">
-          <strong>{t.restarting}</strong> {stage === "loading" && t.loadingWait}
-          <progress class="banner-progress" aria-label={t.restarting} />
-        </Banner>
-      )}
+      {phase.value === "loading" && <Loading kind="loading" waits={stage === "loading"} />}
+      {phase.value === "restarting" && <Loading kind="restart" waits={stage === "loading"} />}
       {stage === "full" && <Full />}
       {!kept.value && <Banner kind="error">{t.notKept}</Banner>}
     </div>
@@ -37,19 +32,24 @@ function Banner({ kind, children }: { kind: Kind; children: ComponentChildren })
   );
 }
 
-function Loading({ text, waits }: { text: (seconds: number) => string; waits: boolean }) {
+/** How far the model is. What changes all the time is for the eye; a screen reader hears once what goes on. */
+function Loading({ kind, waits }: { kind: "loading" | "restart"; waits: boolean }) {
   const now = useClock();
-  const loading = page.value?.loading;
+  const loading = health.value?.loading;
   const known = loading?.stage ? loading : null;
-  const words = known ? t.loadingStage(known.stage, known.share) : text(Math.floor((now - since.value) / 1000));
+  const what = kind === "loading" ? t.loading : t.restarting;
+  const progress = known ? t.loadingStage(known.stage, known.share) : t.loadingFor((now - since.value) / 1000);
   return (
-    <Banner kind="loading">
-      <strong aria-hidden="true">{words}</strong>
-      <span class="visually-hidden">{t.loading}</span> {waits && t.loadingWait}
+    <Banner kind={kind}>
+      <strong>{what}</strong>
+      {waits && <span>{t.loadingWait}</span>}
+      <span class="banner-detail" aria-hidden="true">
+        {progress}
+      </span>
       {known ? (
-        <progress class="banner-progress" aria-label={t.loading} value={known.share} max={1} />
+        <progress class="banner-progress" aria-label={what} value={known.share} max={1} />
       ) : (
-        <progress class="banner-progress" aria-label={t.loading} />
+        <progress class="banner-progress" aria-label={what} />
       )}
     </Banner>
   );

@@ -34,6 +34,7 @@ function KeyForm() {
           <span class="field-name">{t.key}</span>
           <input
             type="password"
+            autofocus
             autocomplete="off"
             spellcheck={false}
             value={value}

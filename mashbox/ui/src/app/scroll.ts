@@ -19,12 +19,17 @@ export function scrollTo(message: string): void {
 export function scrollToEnd(): void {
   asked = null;
   atEnd.value = true;
-  if (scroller) scroller.scrollTop = scroller.scrollHeight;
+  if (scroller) scroller.scrollTop = isBegun() ? scroller.scrollHeight : 0;
 }
 
 /** Another conversation was opened: its end is shown, unless one of its messages is asked for. */
 export function begin(): void {
   if (!asked) scrollToEnd();
+}
+
+/** What stands in a conversation that is not begun is read from its top. */
+function isBegun(): boolean {
+  return scroller?.querySelector("article") !== null;
 }
 
 function settle(): void {
@@ -35,15 +40,20 @@ function settle(): void {
     target.scrollIntoView({ block: "start" });
     target.focus({ preventScroll: true });
   } else if (atEnd.peek()) {
-    scroller.scrollTop = scroller.scrollHeight;
+    if (isBegun()) scroller.scrollTop = scroller.scrollHeight;
   } else {
     measure();
   }
 }
 
+let last = 0;
+
 function measure(): void {
   if (!scroller) return;
-  atEnd.value = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < NEAR_PX;
+  const isNear = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < NEAR_PX;
+  // Only who goes up leaves the end: the end itself may have gone down before this is heard of.
+  if (isNear || scroller.scrollTop < last) atEnd.value = isNear;
+  last = scroller.scrollTop;
 }
 
 /** Before a change in the middle of the thread: what is in view stays there. */

@@ -15,7 +15,7 @@ const dead = () => Promise.reject<Response>(new TypeError("failed"));
 beforeEach(async () => {
   vi.resetModules();
   withKey = true;
-  page = { title: "Model", thinking: "none", plain_sampling: { temperature: 0.7 }, thinking_sampling: {}, loading: null };
+  page = { title: "Model", thinking: "none", plain_sampling: { temperature: 0.7 }, thinking_sampling: {} };
   vi.stubGlobal("fetch", async (path: string) => {
     if (path === "/health") return health();
     if (!withKey) return new Response('{"error":{"message":"No key.","type":"x"}}', { status: 401 });
@@ -68,14 +68,10 @@ describe("the server's phase", () => {
     expect([server.locked.value, server.keyAsked.value]).toEqual([true, false]);
   });
 
-  it("follows the loading, and knows no sampling from a server that tells none", async () => {
-    page = { ...page, loading: { stage: "reading", share: 0.5 } };
+  it("knows no sampling from a server that tells none", async () => {
     await seen(report("loading"));
-    expect(server.page.value?.loading?.share).toBe(0.5);
     expect(server.recommendedFor({ thinking: false })).toEqual({ temperature: 0.7 });
-    page = { ...page, loading: null };
     await seen(report("ok"));
-    expect(server.page.value?.loading).toBeNull();
     expect(server.recommendedFor({ thinking: true })).toEqual({});
     expect(server.hasThinkingSwitch.value).toBe(false);
   });
