@@ -4,9 +4,9 @@ Build the page first: ``npm --prefix mashbox/ui run bench``. Needs ``pip install
 
     python benchmarks/page_frames.py --chromium /usr/bin/chromium
 
-For each kind of answer, streamed at ``--speed`` tokens/s and when the whole is opened at once, in milliseconds: the
-longest times between frames, and the processor time of the longest tasks of the page's thread. The former are for
-a quiet machine; the latter hardly change when others use the machine as well.
+For each kind of answer, streamed at ``--speed`` tokens/s and when the whole is opened at once, in
+milliseconds: the longest times between frames, and the processor time of the longest tasks of the page's
+thread. The former are for a quiet machine; the latter change little when others use the machine as well.
 """
 
 import argparse
