@@ -60,10 +60,14 @@ def _display() -> Iterator[Show]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*columns, console=notes, transient=True) as bar, console.kept(notes):
-        task = bar.add_task("Starting", total=1.0)
+        measured = bar.add_task("", total=1.0, visible=False)
+        unmeasured = bar.add_task("Starting", total=None)
 
         def show(status: EngineStatus) -> None:
-            bar.update(task, description=_stage(status), completed=status.progress)
+            # Some stages can't tell how far they are: a bar that stood at 0% would look stuck.
+            known = status.progress > 0
+            bar.update(measured, description=_stage(status), completed=status.progress, visible=known)
+            bar.update(unmeasured, description=_stage(status), visible=not known)
 
         yield show
 

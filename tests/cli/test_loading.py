@@ -1,12 +1,15 @@
 """Progress while a model loads, and the watch over a running server."""
 
 import asyncio
+import io
 import os
+import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from mashbox.cli import loading, watch
+from mashbox.cli import console, loading, watch
 from mashbox.engine.engine import EngineStatus
 from mashbox.engine.wire import Failed
 from mashbox.errors import DoesNotFit, ModelError
@@ -44,6 +47,18 @@ def test_without_a_terminal_a_line_at_each_stage(capsys: pytest.CaptureFixture[s
     )
     asyncio.run(loading.until_ready(engine))
     assert capsys.readouterr().err == "Starting ...\nReading ...\nReading 55%\nWarming up ...\n"
+
+
+def test_on_a_terminal_a_stage_without_a_measure_has_no_percentage(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    terminal = Console(file=written, force_terminal=True, width=80, color_system=None)
+    monkeypatch.setattr(console, "notes", lambda: terminal)
+    for status, bar in ((at("comparing", 0.0), ""), (at("reading", 0.25), "25%")):
+        written.truncate(0)
+        asyncio.run(loading.until_ready(Steps(*status * 100, READY)))
+        shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.getvalue())
+        told = [line for line in re.split(r"[\r\n]+", shown) if status[0].stage.title() in line]
+        assert told and all(("%" in line) == bool(bar) for line in told)
 
 
 @pytest.mark.parametrize(
