@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import signal
 import subprocess
 import sys
 
@@ -94,7 +95,13 @@ def _check_reference_fits(facts: ModelFacts) -> None:
 def _compare(job: bytes) -> Report:
     """The report of a process that compares; it tells its stages on our stderr."""
     done = subprocess.run(
-        COMMAND, input=job, stdout=subprocess.PIPE, env=ENVIRONMENT | os.environ, check=False
+        COMMAND,
+        input=job,
+        stdout=subprocess.PIPE,
+        env=ENVIRONMENT | os.environ,
+        check=False,
+        # Ctrl-C reaches both: we end, and take it along, without a word of its own.
+        preexec_fn=_leave_ctrl_c,
     )
     try:
         outcome = msgspec.json.decode(done.stdout, type=Report | Failed)
@@ -105,6 +112,10 @@ def _compare(job: bytes) -> Report:
     if isinstance(outcome, Failed):
         raise ModelError(outcome.message, outcome.remedy)
     return outcome
+
+
+def _leave_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def run(chosen: Settings, *, as_json: bool) -> bool:

@@ -191,6 +191,8 @@ class Supervisor:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=words.fd if words else None,
+                # Ctrl-C in the terminal is ours to act on, from the worker's first moment on.
+                process_group=0,
                 env=ENVIRONMENT | os.environ,
             )
         finally:

@@ -2,9 +2,14 @@
 
 import asyncio
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from msgspec.structs import replace
@@ -24,6 +29,7 @@ from mashbox.store import LocalFile, LocalModel
 from tests.engine.letters import Letters
 from tests.engine.test_certificates import CHECK, REPORT
 from tests.engine.worker.tiny import random_weights, tiny_config
+from tests.server.live import eventually
 
 runner = CliRunner()
 
@@ -141,6 +147,29 @@ def test_a_comparison_that_breaks_off_is_1(tiny: LocalModel, monkeypatch: pytest
     result = runner.invoke(app, ["bench", "--certify", "--ctx", "256"])
     assert (result.exit_code, result.stdout) == (1, "")
     assert "broke off (exit status 1)" in result.stderr
+
+
+def test_ctrl_c_ends_it_quietly(tmp_path: Path) -> None:
+    """In a terminal it reaches the comparison too: that one leaves it to the command, and ends with it."""
+    script = (
+        "import os, pathlib, sys, time\n"
+        "pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))\n"
+        "time.sleep(60)"
+    )
+    started = tmp_path / "pid"
+    command = (
+        "import sys; from mashbox.cli import certifying, frame\n"
+        "certifying.COMMAND = (sys.executable, '-c', sys.argv[1], sys.argv[2])\n"
+        "sys.exit(frame.exit_status(lambda: certifying._compare(b'')))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", command, script, str(started)], stderr=subprocess.PIPE, start_new_session=True
+    )
+    eventually(lambda: started.exists() and started.read_text().isdigit(), within=20)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert (process.returncode, said) == (130, b"")
+    eventually(lambda: not psutil.pid_exists(int(started.read_text())), within=20)
 
 
 @pytest.mark.slow
