@@ -20,12 +20,22 @@ class Block:
     __slots__ = ("_memory", "nbytes")
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._allocate(tensors)
+        for view, tensor in zip(self.views(tensors), tensors, strict=True):
+            view.copy_(tensor)
+
+    @classmethod
+    def like(cls, tensors: Sequence[Tensor]) -> "Block":
+        """One whose views are to be filled; of ``tensors`` shapes and dtypes count."""
+        block = cls.__new__(cls)
+        block._allocate(tensors)
+        return block
+
+    def _allocate(self, tensors: Sequence[Tensor]) -> None:
         self.nbytes = sum(tensor.nbytes for tensor in tensors)
         # An empty mapping can't be made. ACCESS_COPY: private to this process, on every system.
         size = max(sum(map(_aligned, tensors)), 1)
         self._memory = mmap.mmap(-1, size, access=mmap.ACCESS_COPY)
-        for view, tensor in zip(self.views(tensors), tensors, strict=True):
-            view.copy_(tensor)
 
     def views(self, like: Sequence[Tensor]) -> list[Tensor]:
         """The copies, given tensors of the shapes and dtypes of those they were made from."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mashbox.engine.worker.kernels.decoder import Decoder, Engine, Rotation
-from mashbox.engine.worker.slot_pools import SlotPools
+from mashbox.engine.worker.kernels.pools import KernelPools
 from mashbox.engine.worker.slot_runner import SlotRunner
 
 BLOCK = 64
@@ -45,10 +45,13 @@ class FastRunner(SlotRunner):
         self.ctx = ctx
         self.vocab_size = decoder.head.rows
         self.weight_bytes = decoder.weight_bytes
-        self._cache = SlotPools(slots, ctx)
-        pools = self._cache.allocate(len(decoder.layers), decoder.kv_heads, decoder.head_dim, torch.float16)
+        self._cache = KernelPools(
+            slots, ctx, layers=len(decoder.layers), heads=decoder.kv_heads, dim=decoder.head_dim
+        )
         self.kv_bytes = self._cache.nbytes
-        self._engine = Engine(decoder, pools, rotations, threads=threads, instructions=instructions)
+        self._engine = Engine(
+            decoder, self._cache.layers, rotations, threads=threads, instructions=instructions
+        )
         self._trace_shape = (len(decoder.layers) + 1, decoder.embeddings.cols)
 
     def prefill(self, slot: int, ids: Sequence[int], *, logits: bool) -> Tensor | None:

@@ -66,22 +66,10 @@ class SlotPools:
         self._pools: dict[StateKey, Tensor] = {}
         self._layout: Layout = ()
 
-    def allocate(self, layers: int, heads: int, dim: int, dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
-        """Make the pools of a runner that writes them itself: keys and values of each layer.
-
-        They are [slots, heads, ctx, dim].
-        """
-        like = torch.empty(1, heads, 1, dim, dtype=dtype)
-        for layer in range(layers):
-            self._keys[layer] = self._pool_of_tokens(like)
-            self._values[layer] = self._pool_of_tokens(like)
-        self._lay_out()
-        return list(zip(self._keys.values(), self._values.values(), strict=True))
-
     @property
     def nbytes(self) -> int:
         """Bytes of all pools."""
-        return sum(t.nbytes for t in [*self._keys.values(), *self._values.values(), *self._pools.values()])
+        return sum(pool.nbytes for pool in [*self._token_pools(), *self._pools.values()])
 
     @property
     def recurrent(self) -> bool:
@@ -104,8 +92,7 @@ class SlotPools:
 
     def copy(self, source: int, target: int, length: int, snapshot: Snapshot | None) -> None:
         """Copy ``length`` tokens; the states come from ``snapshot`` where there is one."""
-        for to, held in zip(self._tokens(target, length), self._tokens(source, length), strict=True):
-            to.copy_(held)
+        self._copy_tokens(source, target, length)
         if snapshot is None:
             for pool in self._pools.values():
                 pool[target] = pool[source]
@@ -116,7 +103,9 @@ class SlotPools:
     def export(self, slot: int, start: int = 0) -> SlotState:
         length = self.lengths[slot]
         end = self.snapshot(slot) if length else None
-        return SlotState(start, length, Block(self._tokens(slot, length, start)), end, self._layout)
+        block = Block.like(self._shapes(length - start))
+        self._read_tokens(slot, start, block.views(self._shapes(length - start)))
+        return SlotState(start, length, block, end, self._layout)
 
     def restore(
         self,
@@ -129,13 +118,11 @@ class SlotPools:
     ) -> None:
         """``kept`` tokens of ``source``, then those of each state, up to ``length``."""
         if source != slot:
-            for to, held in zip(self._tokens(slot, kept), self._tokens(source, kept), strict=True):
-                to.copy_(held)
+            self._copy_tokens(source, slot, kept)
         for state in states:
-            room = self._tokens(slot, state.length, state.start)
-            wanted = max(length - state.start, 0)
-            for to, held in zip(room, state.block.views(room), strict=True):
-                to[:, :wanted] = held[:, :wanted]
+            held = state.block.views(self._shapes(state.length - state.start))
+            wanted = max(min(length, state.length) - state.start, 0)
+            self._write_tokens(slot, state.start, [rows[:, :wanted] for rows in held])
         if end := snapshot or (states[-1].end if states else None):
             self.rewind(slot, length, end)
         elif source != slot:
@@ -147,9 +134,29 @@ class SlotPools:
         """Whether it was exported by a cache of this shape; a whole state must have room here too."""
         return state.layout == self._layout and (isinstance(state, Snapshot) or state.length <= self.ctx)
 
-    def _tokens(self, slot: int, length: int, start: int = 0) -> list[Tensor]:
-        """Views of a slot's keys and values [kv_heads, length - start, dim]."""
-        return [pool[slot, :, start:length] for pool in [*self._keys.values(), *self._values.values()]]
+    def _shapes(self, count: int) -> list[Tensor]:
+        """Tensors without memory, like a slot's keys and values of ``count`` tokens [kv_heads, count, dim]."""
+        return [
+            torch.empty(pool.shape[1], count, pool.shape[3], dtype=pool.dtype, device="meta")
+            for pool in self._token_pools()
+        ]
+
+    def _read_tokens(self, slot: int, start: int, out: Sequence[Tensor]) -> None:
+        """Copy the slot's tokens from ``start`` on into keys and values [kv_heads, count, dim]."""
+        for pool, rows in zip(self._token_pools(), out, strict=True):
+            rows.copy_(pool[slot, :, start : start + rows.shape[1]])
+
+    def _write_tokens(self, slot: int, start: int, held: Sequence[Tensor]) -> None:
+        """The other way."""
+        for pool, rows in zip(self._token_pools(), held, strict=True):
+            pool[slot, :, start : start + rows.shape[1]] = rows
+
+    def _copy_tokens(self, source: int, target: int, length: int) -> None:
+        for pool in self._token_pools():
+            pool[target, :, :length] = pool[source, :, :length]
+
+    def _token_pools(self) -> list[Tensor]:
+        return [*self._keys.values(), *self._values.values()]
 
     def _states(self, slot: int) -> list[Tensor]:
         """Views of a slot's states."""

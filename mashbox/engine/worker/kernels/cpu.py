@@ -82,6 +82,9 @@ def library() -> Any:
     loaded.mashbox_pack.restype = None
     loaded.mashbox_unpack.argtypes = (POINTER(MatrixStruct), c_int64, c_void_p)
     loaded.mashbox_unpack.restype = None
+    for move in (loaded.mashbox_keys_in, loaded.mashbox_keys_out):
+        move.argtypes = (c_void_p, *[c_int64] * 5, c_void_p)
+        move.restype = None
     loaded.mashbox_product.argtypes = (POINTER(MatrixStruct), c_void_p, c_int64, c_int, c_int, c_void_p)
     return loaded
 

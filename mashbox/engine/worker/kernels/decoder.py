@@ -123,8 +123,9 @@ class _Kept:
 class Engine:
     """Steps of a decoder over slots whose keys and values lie in ``pools``.
 
-    ``pools`` are float16 [slots, kv_heads, ctx, head_dim], keys and values of each layer. The engine keeps
-    what it points to, and its threads, until it is collected.
+    ``pools`` are float16 [slots, kv_heads, ctx, head_dim], keys (in tiles, see
+    :class:`~mashbox.engine.worker.kernels.pools.KernelPools`) and values of each layer; ``ctx`` is a multiple
+    of 8. The engine keeps what it points to, and its threads, until it is collected.
     """
 
     def __init__(

@@ -156,8 +156,8 @@ def test_not_a_number_stays_in_its_slot_and_shows() -> None:
     for slot in (0, 1, 2):
         runner.prefill(slot, prompt(20), logits=False)
     clean = runner.decode([0], [5])
-    keys = runner._cache._keys[1]
-    keys[1, 0, 7, 3] = float("nan")
+    keys = runner._cache.tiles(1)
+    keys[1, 0, 0, 3, 7] = float("nan")
     found = runner.decode([1, 2], [5, 5])
     assert found[0].isnan().any()
     assert torch.equal(found[1], clean[0])
@@ -165,8 +165,8 @@ def test_not_a_number_stays_in_its_slot_and_shows() -> None:
 
 def test_memory_is_counted() -> None:
     runner = fast(slots=3, ctx=100)
-    # 4 layers, keys and values, 2 heads of 16, half precision.
-    assert runner.kv_bytes == 3 * 100 * 4 * 2 * 2 * 16 * 2
+    # 4 layers, keys and values, 2 heads of 16, half precision; the context in whole tiles of 8.
+    assert runner.kv_bytes == 3 * 104 * 4 * 2 * 2 * 16 * 2
     matrices = 4 * (64 * 64 * 2 + 32 * 64 * 2 + 3 * 96 * 64) + VOCAB * 64
     assert runner.weight_bytes == matrices * 34 // 32 + 9 * 64 * 4
     with pytest.raises(ValueError, match="slots"):

@@ -1,5 +1,6 @@
 """Every decoder that the fast engine runs, from a GGUF file, against the exact engine; what is refused."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,11 @@ def test_any_batch_threads_pieces_and_instructions_give_the_same_bits(model_type
         assert torch.equal(logits(1, [90], 0, instructions=1), alone)
 
 
+def spoil_keys(runner: FastRunner, layer: int, positions: Iterable[int]) -> None:
+    at = torch.tensor(list(positions))
+    runner._cache.tiles(layer)[0][:, at // 8, :, at % 8] = float("nan")
+
+
 def test_what_lies_outside_of_a_window_is_not_read() -> None:
     decoder, shape = decoder_of(tiny_model("gemma3_text"))
     runner = FastRunner(decoder, rotary_tables(shape, 96), slots=1, ctx=96, threads=1)
@@ -115,10 +121,10 @@ def test_what_lies_outside_of_a_window_is_not_read() -> None:
     windowed = [layer for layer, window in enumerate(shape.windows) if window]
     assert windowed and len(windowed) < shape.layers
     for layer in windowed:
-        for pool in (runner._cache._keys[layer], runner._cache._values[layer]):
-            pool[0, :, : 60 + 1 - WINDOW] = float("nan")
+        spoil_keys(runner, layer, range(60 + 1 - WINDOW))
+        runner._cache._values[layer][0, :, : 60 + 1 - WINDOW] = float("nan")
     assert torch.equal(runner.decode([0], [5]), wanted)
-    runner._cache._keys[windowed[0]][0, :, 61 - WINDOW] = float("nan")
+    spoil_keys(runner, windowed[0], [61 - WINDOW])
     runner.truncate(0, 60)
     assert runner.decode([0], [5]).isnan().any()
 

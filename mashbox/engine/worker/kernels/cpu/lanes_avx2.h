@@ -48,24 +48,6 @@ inline F8 signed_bytes(const uint8_t* p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
 inline F8 to_float(I8 a) { return _mm256_cvtepi32_ps(a); }
-// Eight vectors of eight, rows to columns.
-inline void transpose(F8* a) {
-    F8 b[8], c[8];
-    for (int i = 0; i < 4; ++i) {
-        b[2 * i] = _mm256_unpacklo_ps(a[2 * i], a[2 * i + 1]);
-        b[2 * i + 1] = _mm256_unpackhi_ps(a[2 * i], a[2 * i + 1]);
-    }
-    for (int i = 0; i < 8; i += 4) {
-        c[i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
-        c[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
-        c[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44);
-        c[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee);
-    }
-    for (int i = 0; i < 4; ++i) {
-        a[i] = _mm256_permute2f128_ps(c[i], c[i + 4], 0x20);
-        a[i + 4] = _mm256_permute2f128_ps(c[i], c[i + 4], 0x31);
-    }
-}
 // 2^n of whole numbers n from -126 to 127; anything for NaN.
 inline F8 power_of_two(F8 n) {
     const I8 biased = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
@@ -100,8 +82,14 @@ inline I8 dot(I8 acc, I8 a, I8 b) {
     return acc;
 #endif
 }
-inline void store_whole(int32_t* p, F8 a) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_cvtps_epi32(a));
+inline I8 plus(I8 a, I8 b) { return _mm256_add_epi32(a, b); }
+inline I8 to_whole(F8 a) { return _mm256_cvtps_epi32(a); }
+inline void store_whole(int32_t* p, I8 a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a); }
+// Sixteen numbers as 16 bits, each eight of them in the order 0 4 2 6 1 5 3 7.
+inline void store_ordered(int16_t* p, I8 a, I8 b) {
+    const I8 order = _mm256_setr_epi32(0, 4, 2, 6, 1, 5, 3, 7);
+    const I8 halves = _mm256_packs_epi32(_mm256_permutevar8x32_epi32(a, order), _mm256_permutevar8x32_epi32(b, order));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(halves, 0xd8));
 }
 // As assembly, since g++ takes a function that only prefetches for one without effect, and drops its calls.
 inline void prefetch(const uint8_t* p) { asm volatile("prefetcht0 %0" : : "m"(*p)); }

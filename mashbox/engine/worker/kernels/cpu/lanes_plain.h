@@ -81,16 +81,6 @@ inline F8 bfloat_load(const uint16_t* p) {
 inline F8 unsigned_bytes(const uint8_t* p) { F8 a; LANES a.v[i] = float(p[i]); return a; }
 inline F8 signed_bytes(const uint8_t* p) { F8 a; LANES a.v[i] = float(int8_t(p[i])); return a; }
 inline F8 to_float(I8 a) { F8 b; LANES b.v[i] = float(a.v[i]); return b; }
-// Eight vectors of eight, rows to columns.
-inline void transpose(F8* a) {
-    for (int i = 0; i < 8; ++i) {
-        for (int j = i + 1; j < 8; ++j) {
-            const float other = a[i].v[j];
-            a[i].v[j] = a[j].v[i];
-            a[j].v[i] = other;
-        }
-    }
-}
 // 2^n of whole numbers n from -126 to 127; anything for NaN.
 inline F8 power_of_two(F8 n) {
     LANES {
@@ -137,7 +127,15 @@ inline I8 dot(I8 acc, I8 a, I8 b) {
     LANES acc.v[i] += int16_t(a.v[i]) * int16_t(b.v[i]) + (a.v[i] >> 16) * (b.v[i] >> 16);
     return acc;
 }
-inline void store_whole(int32_t* p, F8 a) { LANES p[i] = int32_t(a.v[i]); }
+inline I8 plus(I8 a, I8 b) { LANES a.v[i] += b.v[i]; return a; }
+inline I8 to_whole(F8 a) { I8 b; LANES b.v[i] = int32_t(a.v[i]); return b; }
+inline void store_whole(int32_t* p, I8 a) { std::memcpy(p, a.v, 32); }
+// Sixteen numbers as 16 bits, each eight of them in the order 0 4 2 6 1 5 3 7.
+inline void store_ordered(int16_t* p, I8 a, I8 b) {
+    constexpr int order[8] = {0, 4, 2, 6, 1, 5, 3, 7};
+    LANES p[i] = int16_t(a.v[order[i]]);
+    LANES p[8 + i] = int16_t(b.v[order[i]]);
+}
 inline void prefetch(const uint8_t*) {}
 
 #undef LANES

@@ -78,10 +78,8 @@ constexpr Layout layout(int64_t kind) {
 //   floating: 32 times 8 numbers, lane = row.
 constexpr int64_t quad_input(int64_t v, int64_t b) { return 8 * (v / 2) + v % 2 + 2 * b; }
 
-// The same as a 16-bit pair order: the bytes 0 and 2 of a quad, then 1 and 3.
-constexpr int64_t ordered_input(int64_t i) {
-    return quad_input(i / 4, i % 4 == 1 ? 2 : i % 4 == 2 ? 1 : i % 4);
-}
+// As 16-bit pairs, activations come with the bytes 0 and 2 of a quad first, then 1 and 3: of each eight inputs in
+// the order 0 4 2 6 1 5 3 7.
 
 struct Matrix {
     int64_t kind;

@@ -39,8 +39,8 @@ typedef struct {
     const float *query_bias, *key_bias, *value_bias, *output_bias, *gate_bias, *up_bias, *down_bias;
     const float *cosine, *sine;  // [ctx, turned / 2]
     int64_t window;              // 0: all positions
-    uint16_t* keys;              // half precision [slots, kv_heads, ctx, head_dim]
-    uint16_t* values;            // likewise
+    uint16_t* keys;              // half precision [slots, kv_heads, ctx / 8, head_dim, 8]
+    uint16_t* values;            // half precision [slots, kv_heads, ctx, head_dim]
 } mashbox_layer;
 
 typedef struct {
@@ -58,6 +58,12 @@ typedef struct {
 
 // The best instruction set of this processor: 0 plain, 1 AVX2, 2 AVX-512 with VNNI.
 MASHBOX_API int mashbox_best(void);
+
+// Between one slot's keys [heads, ctx / 8, dim, 8] and rows [heads, count, dim], its positions from `start` on.
+MASHBOX_API void mashbox_keys_in(uint16_t* keys, int64_t heads, int64_t ctx, int64_t dim, int64_t start,
+                                 int64_t count, const uint16_t* rows);
+MASHBOX_API void mashbox_keys_out(const uint16_t* keys, int64_t heads, int64_t ctx, int64_t dim, int64_t start,
+                                  int64_t count, uint16_t* rows);
 
 typedef struct mashbox_engine mashbox_engine;
 

@@ -9,6 +9,7 @@
 namespace mashbox {
 
 constexpr int64_t kSpan = 128;  // positions whose attention is computed as one part
+constexpr int64_t kTile = 8;    // positions whose keys lie together: [dim, 8]
 constexpr int64_t kPart = 8;    // numbers of a part before its `dim` values: the largest score, and the sum
 
 // A query [dim] over the positions first..end - 1, and where its part of a span goes: [kPart + dim].
@@ -18,7 +19,13 @@ struct Query {
     float* part;
 };
 
-// Queries of one slot over the positions begin..end - 1; keys and values [end - begin, dim] are of one head.
+// Where the keys of a position begin in a head's tiles; its numbers are kTile apart.
+inline int64_t tile_at(int64_t position, int64_t dim) {
+    return position / kTile * kTile * dim + position % kTile;
+}
+
+// Queries of one slot over the positions begin..end - 1; keys (in tiles, a whole one at least) and values
+// [end - begin, dim] are of one head.
 // Queries of one row follow each other.
 struct Span {
     const Query* query;
@@ -40,7 +47,8 @@ struct Ops {
                     int64_t stride, bool add);
     // Turns the pairs (i, i + half) of one head.
     void (*rotate)(float* head, const float* cosine, const float* sine, int64_t half);
-    void (*to_half)(const float* x, uint16_t* out, int64_t n);
+    // Half precision, the numbers `apart` from each other; n a multiple of 8.
+    void (*to_half)(const float* x, uint16_t* out, int64_t n, int64_t apart);
     // The parts of a span for its queries; `scratch` has room for queries * kSpan + 32 * dim.
     void (*attend)(const Span& span, float* scratch);
     // Joins the part of a later span to that of all before it.

@@ -9,8 +9,8 @@
 
 namespace mashbox {
 
-// Rows of `cols` numbers, in groups of 32: x = scale * q. The numbers of a group lie in `ordered_input`'s
-// order. All but `x` are indexed by the group, counted over all rows.
+// Rows of `cols` numbers, in groups of 32: x = scale * q. The numbers of a group lie in the order that
+// layout.h gives. All but `x` are indexed by the group, counted over all rows.
 struct Rows {
     int64_t cols;
     int16_t* q;     // [32]

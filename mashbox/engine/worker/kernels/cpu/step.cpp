@@ -219,7 +219,8 @@ struct mashbox_engine {
             ops_.add(x, bias, 1.0f, m_.head_dim);
         }
         uint16_t* pool = cached(key ? layer.keys : layer.values, row, number);
-        ops_.to_half(x, pool + position_[row] * m_.head_dim, m_.head_dim);
+        const int64_t at = key ? tile_at(position_[row], m_.head_dim) : position_[row] * m_.head_dim;
+        ops_.to_half(x, pool + at, m_.head_dim, key ? kTile : 1);
     }
 
     void turn(const mashbox_layer& layer, int64_t row, float* x, const float* bias, const float* norm) {
