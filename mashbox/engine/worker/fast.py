@@ -5,6 +5,7 @@ number of threads. What is not: activations are rounded to 16 bits in groups of 
 in half precision, so that logits differ a little from the exact runner's.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from mashbox.engine.worker.kernels.decoder import Decoder, Engine, Rotation
 from mashbox.engine.worker.kernels.pools import KernelPools
+from mashbox.engine.worker.kernels.threads import Threads
 from mashbox.engine.worker.slot_runner import SlotRunner
 
 BLOCK = 64
@@ -52,6 +54,7 @@ class FastRunner(SlotRunner):
         self._engine = Engine(
             decoder, self._cache.layers, rotations, threads=threads, instructions=instructions
         )
+        self._threads = Threads(threads)
         self._trace_shape = (len(decoder.layers) + 1, decoder.embeddings.cols)
 
     def prefill(self, slot: int, ids: Sequence[int], *, logits: bool) -> Tensor | None:
@@ -61,7 +64,7 @@ class FastRunner(SlotRunner):
             count = len(piece)
             start = self._cache.lengths[slot]
             wanted = [count - 1] if logits and first + count == len(ids) else []
-            found = self._engine.step(piece, [slot] * count, range(start, start + count), wanted)
+            found = self._step(piece, [slot] * count, range(start, start + count), wanted)
             self._cache.lengths[slot] = start + count
         return found[0] if logits else None
 
@@ -78,9 +81,19 @@ class FastRunner(SlotRunner):
             for slot, ids in zip(slots, runs, strict=True)
             for offset in range(len(ids))
         ]
-        found = self._engine.step(tokens, owners, positions, range(len(tokens)))
+        found = self._step(tokens, owners, positions, range(len(tokens)))
         for slot, ids in zip(slots, runs, strict=True):
             lengths[slot] += len(ids)
+        return found
+
+    def _step(
+        self, tokens: Sequence[int], slots: Sequence[int], positions: Sequence[int], wanted: Sequence[int]
+    ) -> Tensor:
+        """One step, on as many threads as are of use now."""
+        count = len(tokens)
+        began = time.perf_counter()
+        found = self._engine.step(tokens, slots, positions, wanted, threads=self._threads.of(count))
+        self._threads.note(count, time.perf_counter() - began)
         return found
 
     def trace(self, slot: int, ids: Sequence[int]) -> tuple[Tensor, Tensor]:

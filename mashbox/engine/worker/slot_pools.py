@@ -135,7 +135,7 @@ class SlotPools:
         return state.layout == self._layout and (isinstance(state, Snapshot) or state.length <= self.ctx)
 
     def _shapes(self, count: int) -> list[Tensor]:
-        """Tensors without memory, like a slot's keys and values of ``count`` tokens [kv_heads, count, dim]."""
+        """Tensors without memory like keys and values of ``count`` tokens [kv_heads, count, dim]."""
         return [
             torch.empty(pool.shape[1], count, pool.shape[3], dtype=pool.dtype, device="meta")
             for pool in self._token_pools()

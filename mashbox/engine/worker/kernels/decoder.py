@@ -162,12 +162,14 @@ class Engine:
         wanted: Sequence[int],
         *,
         trace: Tensor | None = None,
+        threads: int = 0,
     ) -> Tensor:
         """Read ``tokens[i]`` at ``positions[i]`` of ``slots[i]``; logits float32 [wanted, vocab_size].
 
         ``wanted`` lists the rows whose logits are computed, each once. ``trace``, if given, is filled with
-        the hidden states before each layer and behind the last: float32 [layers + 1, rows, hidden]. The
-        caller has checked every bound.
+        the hidden states before each layer and behind the last: float32 [layers + 1, rows, hidden].
+        ``threads`` of the engine's threads run the step, 0: all; the bits are the same. The caller has
+        checked every bound.
         """
         rows = np.array([tokens, slots, positions], np.int64)
         picked = np.array(wanted, np.int64)
@@ -182,6 +184,7 @@ class Engine:
             picked.ctypes.data,
             out.data_ptr(),
             None if trace is None else trace.data_ptr(),
+            threads,
         )
         return out
 
@@ -194,7 +197,7 @@ def _kernels() -> Any:
         kernels.mashbox_close.argtypes = (c_void_p,)
         kernels.mashbox_close.restype = None
         rows = (c_void_p, c_void_p, c_void_p)
-        kernels.mashbox_step.argtypes = (c_void_p, c_int64, *rows, c_int64, c_void_p, c_void_p, c_void_p)
+        kernels.mashbox_step.argtypes = (c_void_p, c_int64, *rows, c_int64, *(c_void_p,) * 3, c_int)
         kernels.mashbox_step.restype = None
     return kernels
 

@@ -15,8 +15,8 @@ TILE = 8
 class KernelPools(SlotPools):
     """Half-precision pools [slots, kv_heads, room, dim], ``room`` being ``ctx`` rounded up to whole tiles.
 
-    A head's keys are not in this order but in tiles [room / 8, dim, 8], so that a vector takes the same number
-    of eight positions. What is exported is in the order of all pools, and of the very size of its tokens.
+    A head's keys are not in this order but in tiles [room / 8, dim, 8], so that a vector takes one number of
+    eight positions. What is exported is in the order of all pools, and of the very size of its tokens.
     """
 
     def __init__(self, slots: int, ctx: int, *, layers: int, heads: int, dim: int) -> None:

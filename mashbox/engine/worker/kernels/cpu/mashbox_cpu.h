@@ -75,10 +75,11 @@ MASHBOX_API void mashbox_close(mashbox_engine* engine);
 // slot's positions up to its own. Rows of one slot come in the order of their positions, without a gap
 // behind what the slot holds. The caller has checked every bound. Writes the logits of the rows that
 // `wanted` lists to out [wanted_count, vocab], and, where `trace` is not null, the hidden state before each
-// layer and behind the last one to trace [layers + 1, rows, hidden]. One call at a time.
+// layer and behind the last one to trace [layers + 1, rows, hidden]. On `threads` of the engine's threads; 0: on
+// all. One call at a time.
 MASHBOX_API void mashbox_step(mashbox_engine* engine, int64_t rows, const int64_t* token, const int64_t* slot,
                   const int64_t* position, int64_t wanted_count, const int64_t* wanted, float* out,
-                  float* trace);
+                  float* trace, int threads);
 
 // out [count, matrix rows] = x [count, matrix cols] times the packed matrix. 0, or -1 as for mashbox_open.
 MASHBOX_API int mashbox_product(const mashbox_matrix* matrix, const float* x, int64_t count, int threads,

@@ -33,7 +33,7 @@ struct mashbox_engine {
         : m_(model), ops_(ops), floating_(floating(model)), team_(threads), attention_(model, ops, threads) {}
 
     void step(int64_t rows, const int64_t* token, const int64_t* slot, const int64_t* position,
-              int64_t wanted_count, const int64_t* wanted, float* out, float* trace) {
+              int64_t wanted_count, const int64_t* wanted, float* out, float* trace, int threads) {
         rows_ = rows;
         trace_ = trace;
         token_ = token;
@@ -41,7 +41,7 @@ struct mashbox_engine {
         position_ = position;
         make_room(rows);
         attention_.prepare(rows, slot, position);
-        team_.run([&](int member) { walk(member, wanted_count, wanted, out); });
+        team_.run([&](int member) { walk(member, wanted_count, wanted, out); }, threads);
     }
 
    private:
@@ -65,15 +65,15 @@ struct mashbox_engine {
     // Calls work(i) for this member's share of `count`.
     template <class Work>
     void share(int member, int64_t count, Work work) {
-        const int64_t last = begin_of(count, member + 1, team_.size());
-        for (int64_t i = begin_of(count, member, team_.size()); i < last; ++i) work(i);
+        const int64_t last = begin_of(count, member + 1, team_.active());
+        for (int64_t i = begin_of(count, member, team_.active()); i < last; ++i) work(i);
     }
 
     void product(int member, const mashbox_matrix& matrix, const Rows& from, int64_t rows, float* out,
                  int64_t stride, bool add) {
         const Matrix m = view(matrix);
-        const int64_t panels = panels_of(m), first = begin_of(panels, member, team_.size());
-        ops_.product(m, first, begin_of(panels, member + 1, team_.size()), from, rows, out, stride, add);
+        const int64_t panels = panels_of(m), first = begin_of(panels, member, team_.active());
+        ops_.product(m, first, begin_of(panels, member + 1, team_.active()), from, rows, out, stride, add);
     }
 
     // The hidden state of a row, normed and rounded, as row `to` of the next product.
@@ -149,8 +149,8 @@ struct mashbox_engine {
     // Scales and caps the logits that this member has computed.
     void finish_logits(int member, int64_t wanted_count, float* out) const {
         const int64_t panels = panels_of(view(m_.head));
-        const int64_t first = begin_of(panels, member, team_.size()) * kLanes;
-        const int64_t last = std::min(begin_of(panels, member + 1, team_.size()) * kLanes, m_.vocab);
+        const int64_t first = begin_of(panels, member, team_.active()) * kLanes;
+        const int64_t last = std::min(begin_of(panels, member + 1, team_.active()) * kLanes, m_.vocab);
         for (int64_t r = 0; r < wanted_count; ++r) {
             for (int64_t i = first; i < last; ++i) {
                 float& logit = out[r * m_.vocab + i];
@@ -289,6 +289,6 @@ extern "C" void mashbox_close(mashbox_engine* engine) { delete engine; }
 
 extern "C" void mashbox_step(mashbox_engine* engine, int64_t rows, const int64_t* token, const int64_t* slot,
                              const int64_t* position, int64_t wanted_count, const int64_t* wanted, float* out,
-                             float* trace) {
-    engine->step(rows, token, slot, position, wanted_count, wanted, out, trace);
+                             float* trace, int threads) {
+    engine->step(rows, token, slot, position, wanted_count, wanted, out, trace, threads);
 }

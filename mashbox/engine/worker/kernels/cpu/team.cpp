@@ -46,22 +46,24 @@ Team::~Team() {
     for (auto& thread : threads_) thread.join();
 }
 
-void Team::run(const std::function<void(int)>& work) {
+void Team::run(const std::function<void(int)>& work, int active) {
     const FlushDenormals flush;
-    if (size_ > 1) {
+    {
+        // Nobody runs now: who wakes up late takes part in the newest round, or in none.
         std::lock_guard<std::mutex> lock(mutex_);
+        active_ = active < 1 || active > size_ ? size_ : active;
         work_ = &work;
-        round_.fetch_add(1);
+        if (active_ > 1) round_.fetch_add(1);
     }
-    if (size_ > 1) started_.notify_all();
+    if (active_ > 1) started_.notify_all();
     work(0);
     barrier();
 }
 
 void Team::barrier() {
-    if (size_ == 1) return;
+    if (active_ == 1) return;
     const unsigned phase = phase_.load();
-    if (arrived_.fetch_add(1) + 1 == size_) {
+    if (arrived_.fetch_add(1) + 1 == active_) {
         arrived_.store(0);
         phase_.store(phase + 1);
         return;
@@ -91,6 +93,7 @@ void Team::serve(int member) {
             started_.wait(lock, [&] { return round_.load() != seen; });
             if (closing_) return;
             seen = round_.load();
+            if (member >= active_) continue;
         }
         (*work_)(member);
         barrier();

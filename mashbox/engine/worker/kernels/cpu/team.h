@@ -19,10 +19,12 @@ class Team {
     Team(const Team&) = delete;
     Team& operator=(const Team&) = delete;
 
-    int size() const { return size_; }
-    // Runs `work(member)` on every member, the calling thread being member 0, and returns when all are done.
-    void run(const std::function<void(int)>& work);
-    // Within `work`: returns when every member has come here.
+    // Runs `work(member)` on the first `active` members, the calling thread being member 0, and returns when
+    // they are done; 0: on all.
+    void run(const std::function<void(int)>& work, int active = 0);
+    // Within `work`: how many members run it.
+    int active() const { return active_; }
+    // Within `work`: returns when every one of them has come here.
     void barrier();
 
    private:
@@ -31,6 +33,7 @@ class Team {
     const int size_;
     std::vector<std::thread> threads_;
     const std::function<void(int)>* work_ = nullptr;
+    int active_ = 1;
     alignas(64) std::atomic<int> arrived_{0};
     alignas(64) std::atomic<unsigned> phase_{0};
     alignas(64) std::atomic<unsigned> round_{0};
