@@ -177,7 +177,8 @@ def end_with_stdin() -> None:
     """End like on SIGTERM when standard input does: whoever started us has gone."""
 
     def wait() -> None:
-        while sys.stdin.buffer.read(4096):
+        # Past Python's buffer: its lock, held by a thread that waits, ends the interpreter with an abort.
+        while os.read(sys.stdin.fileno(), 4096):
             pass
         os.kill(os.getpid(), signal.SIGTERM)
 

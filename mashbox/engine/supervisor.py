@@ -192,7 +192,7 @@ class Supervisor:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=words.fd if words else None,
                 # Ctrl-C in the terminal is ours to act on, from the worker's first moment on.
-                process_group=0,
+                start_new_session=True,
                 env=ENVIRONMENT | os.environ,
             )
         finally:

@@ -191,6 +191,18 @@ def lines(url: str, *, keyed: bool = False) -> str:
     return "\n".join(recipe.line for recipe in recipes.clients(url, "tiny", ctx=512, keyed=keyed))
 
 
+def test_an_error_is_the_last_word_though_standard_input_is_watched(home: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mashbox", "run", "nope", "--until-eof"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    said = process.stderr.read()
+    assert process.wait(20) == 2 and said == b"error: There is no model 'nope'. See: mashbox pull --list\n"
+    process.communicate()
+
+
 def test_recipes_show_only_what_was_asked_for() -> None:
     plain = lines("http://127.0.0.1:8000")
     assert "ssh -L 8000:127.0.0.1:8000 " in plain
