@@ -22,9 +22,15 @@ from mashbox import facts, memory, pull
 from mashbox.cli import console, recipes, serving
 from mashbox.cli.client import Client
 from mashbox.cli.main import app
+from mashbox.engine.local import start_message
+from mashbox.memory import MemoryPlan
+from mashbox.settings import Settings
 from mashbox.store import LocalModel
 from tests.test_capacity import facts as some_facts
 
+MODEL = LocalModel(
+    id="tiny", format="gguf", weights=Path("t.gguf"), files=[], tokenizer=Path(), spec=None, source=""
+)
 runner = CliRunner()
 
 
@@ -45,13 +51,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """A small model that is here already; what would be served is recorded instead."""
     calls: list[tuple[Any, ...]] = []
-    model = LocalModel(
-        id="tiny", format="gguf", weights=Path("t.gguf"), files=[], tokenizer=Path(), spec=None, source=""
-    )
 
     def ensure(name: str, progress: object) -> LocalModel:
         calls.append(("pull", name))
-        return model
+        return MODEL
 
     monkeypatch.setattr(pull, "ensure", ensure)
     monkeypatch.setattr(facts, "read_facts", lambda weights, format: some_facts(limit=4096))
@@ -95,6 +98,21 @@ def test_flags_reach_the_server(served: list[tuple[Any, ...]], monkeypatch: pyte
     assert (server.host, server.allow_hosts, server.api_keys) == ("0.0.0.0", ("a.b", "c"), ("k",))
     assert (server.ui, server.max_body_mib, server.drain_s, server.read_timeout_s) == (True, 1, 7.0, 9.0)
     assert (plan.ctx, plan.slots, chosen.engine) == (512, 3, "auto")
+
+
+def test_every_choice_reaches_the_worker() -> None:
+    chosen = Settings(
+        engine="fast", weights="q8", threads=3, share_cache=True, speculation="off", step_timeout=7
+    )
+    plan = MemoryPlan(ctx=512, slots=3, weights=1, kv=1, working=1)
+    settings = serving.engine_settings(chosen, plan, cache_ram=5)
+    assert settings.step_timeout == 7.0
+    start = start_message(MODEL, settings)
+    assert (start.ctx, start.slots, start.engine, start.weights, start.threads) == (512, 3, "fast", "q8", 3)
+    assert (start.share_cache, start.speculation, start.cache_bytes) == (True, "off", 5 << 20)
+    # What is left to us stays so.
+    usual = start_message(MODEL, serving.engine_settings(Settings(), plan, cache_ram=0))
+    assert (usual.share_cache, usual.speculation, usual.engine, usual.threads) == (False, "auto", "auto", 0)
 
 
 def test_other_addresses_need_a_key() -> None:

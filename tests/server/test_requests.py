@@ -197,6 +197,21 @@ def test_what_is_unset_or_unknown_is_accepted(running: Running) -> None:
         assert client.post(COMPLETIONS, json={"prompt": "hi", **fields}).status_code == 200, fields
 
 
+def test_both_names_of_a_limit_and_of_stops(running: Running) -> None:
+    _, engine, client = running
+    cases: list[tuple[dict[str, Any], int | None, tuple[str, ...]]] = [
+        ({"max_tokens": 5, "max_completion_tokens": 6}, 6, ()),
+        ({"max_tokens": 5}, 5, ()),
+        ({"stop_sequences": ["a", "b"]}, None, ("a", "b")),
+        ({"stop": "c", "stop_sequences": ["a"]}, None, ("c",)),
+        ({"stop": [], "stop_sequences": ["a"]}, None, ()),
+    ]
+    for path, body in ((CHAT, {"messages": [USER]}), (COMPLETIONS, {"prompt": "hi"})):
+        for fields, limit, stops in cases:
+            assert client.post(path, json={**body, **fields}).status_code == 200
+            assert (engine.requests[-1].max_tokens, engine.requests[-1].stop) == (limit, stops)
+
+
 def test_another_model_is_not_found(running: Running) -> None:
     for path, body in ((CHAT, {"messages": [USER]}), (COMPLETIONS, {"prompt": "hi"})):
         answer = running[2].post(path, json={**body, "model": "gpt-5"})

@@ -17,6 +17,7 @@ import pytest
 
 from mashbox.errors import BadWeights, UsageError
 from mashbox.server.app import create_app
+from mashbox.server.connection import BUFFER_BYTES
 from mashbox.server.serve import check_exposure, open_socket, serve
 from mashbox.server.settings import ServerSettings, is_loopback
 from tests.server.live import events_of
@@ -138,6 +139,14 @@ def test_a_taken_port_is_a_wrong_use() -> None:
         with pytest.raises(UsageError, match=f"Port {port} on 127.0.0.1 is taken") as refused:
             open_socket(ServerSettings(port=port))
     assert "--port" in refused.value.remedy
+
+
+def test_little_of_an_answer_is_held_for_a_client_that_does_not_read() -> None:
+    """What buffers hold is not seen to stall."""
+    with open_socket(ServerSettings(port=0)) as sock:
+        # Linux counts its own books into it: twice what was asked for.
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) <= 32 * 1024
+    assert BUFFER_BYTES <= 32 * 1024
 
 
 def test_an_address_of_another_machine_is_a_wrong_use() -> None:
