@@ -1,5 +1,7 @@
 """How one model is spoken to and understood: requests to prompts, tokens to events."""
 
+import msgspec
+
 from mashbox.engine.detokenize import Detokenizer
 from mashbox.engine.events import FinishReason, Text, Thinking, ToolCall
 from mashbox.engine.formats import pick_format, with_fallback_calls
@@ -40,9 +42,7 @@ class Dialect:
             prompt = with_tools_in_system(prompt)
         encoded = encode(self._tokenizer, prompt, limit)
         grammar = self._grammar(request, encoded)
-        return EncodedPrompt(
-            ids=encoded.ids, thinking_open=encoded.thinking_open, tail=encoded.tail, grammar=grammar
-        )
+        return msgspec.structs.replace(encoded, grammar=grammar)
 
     def reader(self, request: Request, prompt: EncodedPrompt) -> "AnswerReader":
         """What reads the tokens of the answer to ``request``."""
@@ -50,9 +50,10 @@ class Dialect:
         # A raw prompt is continued: nothing in it is known to be a conversation.
         tools = conversation.tools if conversation else []
         format = (self._calling if tools else self._plain) if conversation else None
+        begins = conversation is not None and not prompt.begun
         return AnswerReader(
-            Detokenizer(self._tokenizer, markers=format is not None, answer=conversation is not None),
-            OutputParser(format, prompt.tail, tools),
+            Detokenizer(self._tokenizer, markers=format is not None, answer=begins),
+            OutputParser(format, prompt.tail, tools, begun=prompt.begun),
             request.stop,
             frozenset() if request.ignore_end else self.end_ids,
         )

@@ -11,15 +11,17 @@ FinishReason = Literal["stop", "length", "tool_calls"]
 
 
 class Text(msgspec.Struct, frozen=True):
-    """A piece of the answer, never empty."""
+    """A piece of the answer, never empty. ``tokens`` so far, this piece's included; 0 where it isn't told."""
 
     text: str
+    tokens: int = 0
 
 
 class Thinking(msgspec.Struct, frozen=True):
-    """A piece of the model's thought, never empty."""
+    """A piece of the model's thought, never empty. ``tokens`` as in :class:`Text`."""
 
     text: str
+    tokens: int = 0
 
 
 class ToolCall(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ import msgspec
 from mashbox.engine import certificates
 from mashbox.engine.dialect import AnswerReader, Dialect, Output, joined
 from mashbox.engine.engine import EngineStatus, ModelCard
-from mashbox.engine.events import Event, Finished, FinishReason, Timings, Usage
+from mashbox.engine.events import Event, Finished, FinishReason, Text, Thinking, Timings, Usage
 from mashbox.engine.identity import cache_namespace, component_set_sha, deployment_id
 from mashbox.engine.request import EncodedPrompt, Request
 from mashbox.engine.supervisor import WORKER_COMMAND, Supervisor
@@ -348,6 +348,7 @@ class _Answer:
         self.again = again
         self._reader = reader
         self._prompt_tokens = len(prompt.ids)
+        self._counted = request.counted
         self._queue_ms = queue_ms
         self._began = self._first = self._last = time.monotonic()
         self._tokens = 0
@@ -381,6 +382,8 @@ class _Answer:
                 end = row.finish
                 output += self._reader.finish()
         events: list[Event] = [*joined(output)]
+        if self._counted and events and isinstance(last := events[-1], Text | Thinking):
+            events[-1] = msgspec.structs.replace(last, tokens=self._tokens)
         if end:
             self.finished = True
             events.append(self._finished(self._reader.reason(end)))

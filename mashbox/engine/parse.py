@@ -52,10 +52,16 @@ class OutputParser:
     ``format`` None: all is text. ``prefix`` is the end of the rendered prompt since the assistant's turn
     began: a thought or a call that it opened is open. ``tools`` are OpenAI function tools; a call of any
     other name is text, so with an empty list all calls are. ``tools`` None: names are not checked.
+    ``begun``: words of the text, or of the thought that ``prefix`` opened, stand before this answer's.
     """
 
     def __init__(
-        self, format: OutputFormat | None, prefix: str = "", tools: list[dict[str, Any]] | None = None
+        self,
+        format: OutputFormat | None,
+        prefix: str = "",
+        tools: list[dict[str, Any]] | None = None,
+        *,
+        begun: bool = False,
     ) -> None:
         self._format = format
         self._tools = Tools(tools)
@@ -73,6 +79,8 @@ class OutputParser:
         self._ended = False
         if format and prefix:
             self._read_prefix(format, prefix)
+        if begun:
+            self._voice.go_on()
 
     def push(self, text: str) -> list[Piece]:
         """The events that are certain with this text; markers are in it, end-of-turn tokens are not."""
@@ -324,6 +332,12 @@ class _Voice:
         if self._space:
             self._emit(self._space)
             self._space = ""
+
+    def go_on(self) -> None:
+        """Words of what is being said were said before: white space between them and the next counts."""
+        self._skip_space = self.at_border = False
+        self._last = self._kind
+        self.spoke = self._kind is Text
 
     def open(self, kind: type[Text] | type[Thinking]) -> None:
         """A region of its own begins; two of a kind, one behind the other, are kept apart by a blank line."""

@@ -18,6 +18,9 @@ Message = dict[str, Any]
 _QUICK = 1 << 18
 """Characters that are tokenised in a moment."""
 
+BEGINNING, ENDING = "\udc03", "\udc04"
+"""Around the words that an answer goes on with, while a template is rendered: no text has such surrogates."""
+
 _TAIL = 16
 """Pieces of a prompt (texts and control tokens) in which the assistant's turn surely begins."""
 
@@ -44,16 +47,40 @@ def render(tokenizer: ModelTokenizer, conversation: Conversation, limit: int | N
 
     Only control tokens that the template writes become control tokens; the same text typed in a message,
     a tool or an option stays text. BOS is there once where the model wants one. Raises InvalidRequest when
-    the model has no template, or with the template's own words when it refuses the conversation.
+    the model has no template, or with the template's own words when it refuses the conversation, and when it
+    does not show the words that the answer goes on with.
     """
     rendered = render_marked(tokenizer, conversation)
     pieces = tokenizer.markers.split(rendered)
     _refuse_giant(tokenizer, pieces, limit)
     ids = tokenizer.with_bos(tokenizer.encode_pieces(pieces))
+    if conversation.continued:
+        return _begun(tokenizer, conversation, rendered, ids)
     return EncodedPrompt(
         ids=ids,
         thinking_open=rendered.rstrip().endswith(THOUGHT_OPENERS),
         tail=_text(tokenizer, pieces[-_TAIL:]),
+    )
+
+
+def _begun(
+    tokenizer: ModelTokenizer, conversation: Conversation, rendered: str, ids: list[int]
+) -> EncodedPrompt:
+    """The prompt of an answer that goes on: with its text, or with the thought that stands before it."""
+    if conversation.messages[-1].get("content"):
+        return EncodedPrompt(ids=ids, begun=True)
+    lead = rendered[: rendered.rindex(BEGINNING)]
+    if not lead.rstrip().endswith(THOUGHT_OPENERS):
+        raise _not_shown(conversation)
+    tail = _text(tokenizer, tokenizer.markers.split(lead)[-_TAIL:])
+    return EncodedPrompt(ids=ids, thinking_open=True, tail=tail, begun=True)
+
+
+def _not_shown(conversation: Conversation) -> InvalidRequest:
+    return InvalidRequest(
+        "The model's chat template does not show the last message as the answer that goes on.",
+        param=f"messages[{len(conversation.messages) - 1}]",
+        remedy="End the conversation with a user message.",
     )
 
 
@@ -81,7 +108,10 @@ def _text(tokenizer: ModelTokenizer, pieces: list[str | int]) -> str:
 
 
 def render_marked(tokenizer: ModelTokenizer, conversation: Conversation) -> str:
-    """The template's output, the client's control tokens in it still wrapped."""
+    """The template's output, the client's control tokens in it still wrapped.
+
+    Of an answer that goes on, up to its last word; what it begins with is marked.
+    """
     template = _template(tokenizer, conversation)
     shape = _shape(template, tuple(tokenizer.special_texts.items()))
     wrap = tokenizer.markers.wrap
@@ -90,23 +120,38 @@ def render_marked(tokenizer: ModelTokenizer, conversation: Conversation) -> str:
         messages = in_neighbours(messages)
     if not shape.user_runs:
         messages = joined_runs(messages)
+    wrapped = [wrap(message) for message in messages]
+    if conversation.continued:
+        wrapped[-1] = _bordered(wrapped[-1])
     variables = {
         "thinking": conversation.thinking,
         **wrap(conversation.options),
         **tokenizer.special_texts,
         "enable_thinking": conversation.thinking,
-        "messages": [shape.message(wrap(message)) for message in messages],
+        "messages": [shape.message(message) for message in wrapped],
         "tools": wrap(conversation.tools) or None,
-        "add_generation_prompt": True,
+        "add_generation_prompt": not conversation.continued,
     }
     try:
-        return template.render(variables)
+        rendered = template.render(variables)
     # A template is a program of the model's maker: it can fail in any way, and never through our fault.
     except Exception as error:
         raise InvalidRequest(
             f"The model's chat template can't render this conversation: {error or type(error).__name__}",
             param="messages",
         ) from error
+    if not conversation.continued:
+        return rendered
+    end = rendered.rfind(ENDING)
+    if BEGINNING not in rendered[: max(0, end)]:
+        raise _not_shown(conversation)
+    return rendered[:end]
+
+
+def _bordered(message: Message) -> Message:
+    """The message with the borders of what the answer goes on with marked: its text, else its thought."""
+    field = "content" if message.get("content") else "reasoning_content"
+    return {**message, field: f"{BEGINNING}{message.get(field) or ''}{ENDING}"}
 
 
 def _template(tokenizer: ModelTokenizer, conversation: Conversation) -> ChatTemplate:

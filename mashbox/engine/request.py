@@ -30,13 +30,14 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     ``messages`` hold ``role`` and ``content`` (a string), and where they apply ``reasoning_content``,
     ``tool_calls`` (arguments as objects), ``tool_call_id`` and ``name``. ``tools`` are OpenAI function
     tools. ``options`` are further template variables a client asked for; they never replace
-    messages or tools.
+    messages or tools. ``continued``: the last message is the assistant's, and the answer goes on with it.
     """
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] = []
     thinking: bool = False
     options: dict[str, Any] = {}
+    continued: bool = False
 
 
 class ForcedCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +52,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     ``prompt`` is a conversation, or raw text whose markers are tokens (Completions). ``max_tokens`` None
     means up to the end of the context. ``session`` tags requests of one conversation, ``tenant`` is the
     owner of the key ("" without keys). ``held``: nothing of the answer leaves before all of it is there, so
-    that it can be made again from the start after a fault.
+    that it can be made again from the start after a fault. ``counted``: pieces of text and thought tell how
+    many tokens there are so far.
     """
 
     id: str
@@ -64,16 +66,19 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     session: str | None = None
     tenant: str = ""
     held: bool = False
+    counted: bool = False
 
 
 class EncodedPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """A prompt as token ids, and what the answer's reader must know of it.
 
     ``thinking_open`` when its last marker opened a thought, ``tail`` the end of its text, ``grammar`` what a
-    forced answer is held to (see :mod:`mashbox.engine.grammar`).
+    forced answer is held to (see :mod:`mashbox.engine.grammar`). ``begun`` when it ends in words of the
+    answer (or of the thought that ``tail`` opens).
     """
 
     ids: list[int]
     thinking_open: bool = False
     tail: str = ""
     grammar: str | None = None
+    begun: bool = False

@@ -9,6 +9,8 @@ import json
 import re
 from typing import Any
 
+import msgspec
+
 from mashbox.engine.formats import OutputFormat
 from mashbox.engine.formats.families import HERMES
 from mashbox.engine.request import Conversation
@@ -55,9 +57,7 @@ def with_tools_in_system(conversation: Conversation) -> Conversation:
     if conversation.tools:
         described = "\n".join(_compact(_described(tool)) for tool in conversation.tools)
         messages = _with_system(messages, _INTRODUCTION.format(tools=described))
-    return Conversation(
-        messages=messages, tools=[], thinking=conversation.thinking, options=conversation.options
-    )
+    return msgspec.structs.replace(conversation, messages=messages, tools=[])
 
 
 def _described(tool: dict[str, Any]) -> dict[str, Any]:

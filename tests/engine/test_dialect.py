@@ -183,3 +183,34 @@ def test_stop_strings_cut_what_would_have_come_without_them(
     stopped, _, matched = read(qwen, letters, request(**options, stop=stop), script)
     assert plain(stopped) == plain(cut(whole, stop))
     assert (matched is None) == (plain(stopped) == plain(whole))
+
+
+def test_an_answer_that_goes_on_keeps_the_space_between_its_words(qwen: Dialect, letters: Letters) -> None:
+    messages = [USER, {"role": "assistant", "content": "one"}]
+    asked = Request(id="r", prompt=Conversation(messages=messages, continued=True))
+    assert read(qwen, letters, asked, " two <think>is no mark here<|im_end|>")[0] == [
+        Text(" two <think>is no mark here")
+    ]
+
+
+def test_a_call_may_follow_in_an_answer_that_goes_on(qwen: Dialect, letters: Letters) -> None:
+    messages = [USER, {"role": "assistant", "content": "I will"}]
+    asked = Request(id="r", prompt=Conversation(messages=messages, tools=[TOOL], continued=True))
+    script = ' look.<tool_call>\n{"name": "f", "arguments": {"x": 1}}\n</tool_call><|im_end|>'
+    output, reason, _ = read(qwen, letters, asked, script)
+    assert output[0] == Text(" look.") and call(output[1]) == ("f", '{"x": 1}') and reason == "tool_calls"
+
+
+def test_a_thought_that_goes_on(letters: Letters, tmp_path: Path) -> None:
+    thoughts = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+        "{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n{% endif %}{{ m.content }}"
+        "<|im_end|>\n{% endfor %}"
+    )
+    model = dialect(tmp_path, letters, thoughts)
+    messages = [USER, {"role": "assistant", "content": "", "reasoning_content": "one"}]
+    asked = Request(id="r", prompt=Conversation(messages=messages, thinking=True, continued=True))
+    assert read(model, letters, asked, " two</think>\n\nthree<|im_end|>")[0] == [
+        Thinking(" two"),
+        Text("three"),
+    ]

@@ -351,3 +351,12 @@ def test_a_stop_string_ends_the_answer_amid_tokens_that_came_together(tmp_path: 
     end = finished(events)
     assert end.reason == "stop" and end.usage.completion_tokens == 3
     assert (end.timings.drafted, end.timings.accepted) == (6, 4)
+
+
+def test_pieces_tell_the_tokens_so_far_when_that_is_asked(tmp_path: Path) -> None:
+    letters = Letters()
+    tokenizer = ModelTokenizer.load(letters_model(tmp_path).tokenizer)
+    request, prompt = Request(id="a", prompt="x", counted=True), EncodedPrompt(ids=[1])
+    answer = _Answer(Dialect(tokenizer, None).reader(request, prompt), request, prompt, 0.0)
+    steps = [answer.events([Row(1, letters.encode(step), None, 0, 0, 0)]) for step in ("abc", "d")]
+    assert steps == [[Text("abc", 3)], [Text("d", 4)]]

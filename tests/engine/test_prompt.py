@@ -293,3 +293,47 @@ def test_a_text_beyond_any_doubt_is_refused_without_reading_it_all(make: Make) -
             encode(model, prompt, 1)
     # What may fit is counted to the token.
     assert len(encode(model, "ab " * 1000, 100).ids) == len(model.encode_text("ab " * 1000, specials=False))
+
+
+def going_on(**answer: str) -> Conversation:
+    return Conversation(messages=[*HELLO, {"role": "assistant", **answer}], continued=True)
+
+
+def test_an_answer_that_goes_on_ends_the_prompt_with_its_last_word(full: ModelTokenizer) -> None:
+    conversation = going_on(content="It is <|im_end|> and ")
+    prompt = render(full, conversation)
+    assert render_text(full, conversation).endswith("<|im_start|>assistant\nIt is <|im_end|> and ")
+    # What was typed is text: the prompt's only marker of an end is the user's.
+    assert markers(full, prompt.ids) == ["<|im_start|>", "<|im_end|>", "<|im_start|>"]
+    assert (prompt.begun, prompt.thinking_open, prompt.tail) == (True, False, "")
+
+
+def test_a_thought_goes_on_behind_its_opening(full: ModelTokenizer) -> None:
+    conversation = going_on(content="", reasoning_content="Let me </think> see")
+    prompt = render(full, conversation)
+    assert render_text(full, conversation).endswith("<think>Let me </think> see")
+    assert markers(full, prompt.ids)[-1] == "<think>"
+    assert (prompt.begun, prompt.thinking_open) == (True, True)
+    assert prompt.tail.endswith("<think>")
+
+
+@pytest.mark.parametrize(
+    ("template", "answer"),
+    [
+        ("{{ messages[0].content }}", {"content": "hidden"}),
+        (
+            "{% for m in messages %}{{ m.content }}{% endfor %}",
+            {"content": "", "reasoning_content": "hidden"},
+        ),
+        (
+            "{% for m in messages %}{{ m.reasoning_content }}{% endfor %}",
+            {"content": "", "reasoning_content": "no opening"},
+        ),
+    ],
+)
+def test_what_a_template_does_not_show_can_not_go_on(
+    make: Make, template: str, answer: dict[str, str]
+) -> None:
+    with pytest.raises(InvalidRequest, match="does not show") as caught:
+        render(make(template), going_on(**answer))
+    assert caught.value.param == "messages[1]"

@@ -9,6 +9,8 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 
+import msgspec
+
 from mashbox.engine.engine import EngineStatus, ModelCard
 from mashbox.engine.events import Event, Finished, FinishReason, Text, Thinking, Timings, ToolCall, Usage
 from mashbox.engine.request import EncodedPrompt, Request
@@ -90,7 +92,9 @@ class ScriptedEngine:
         ended = False
         script = self.script(request) if callable(self.script) else self.script
         try:
-            async for event in self._play(script, len(prompt.ids), queue_ms, request.max_tokens):
+            async for event in self._play(
+                script, len(prompt.ids), queue_ms, request.max_tokens, request.counted
+            ):
                 yield event
             ended = True
         except Exception:
@@ -101,7 +105,7 @@ class ScriptedEngine:
             self.cancelled += not ended
 
     async def _play(
-        self, script: Script, prompt_tokens: int, queue_ms: float, limit: int | None
+        self, script: Script, prompt_tokens: int, queue_ms: float, limit: int | None, counted: bool
     ) -> AsyncIterator[Event]:
         tokens, thought, called = 0, 0, False
         for step in script:
@@ -121,7 +125,9 @@ class ScriptedEngine:
                 tokens += 1
                 thought += isinstance(step, Thinking)
                 called = called or isinstance(step, ToolCall)
-                yield Text(step) if isinstance(step, str) else step
+                event = Text(step) if isinstance(step, str) else step
+                counts = counted and isinstance(event, Text | Thinking)
+                yield msgspec.structs.replace(event, tokens=tokens) if counts else event
         yield finished(prompt_tokens, tokens, queue_ms, "tool_calls" if called else "stop", thought)
 
 

@@ -160,3 +160,52 @@ def test_the_request_reaches_the_engine() -> None:
     assert (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p) == (1.0, 40, 0.9, 0.05)
     assert (sampling.repetition_penalty, sampling.presence_penalty) == (1.1, 0.5)
     assert (sampling.frequency_penalty, sampling.seed) == (-0.5, 2**64 - 1)
+
+
+def test_pieces_tell_the_usage_so_far_when_asked() -> None:
+    with live(ScriptedEngine([Thinking("hm"), "Hel", "lo"])) as server:
+        options = {"continuous_usage_stats": True}
+        *chunks, _ = events_of(ask(server, stream=True, stream_options=options).text)
+        plain = events_of(ask(server, stream=True).text)
+    told = [chunk["usage"] for chunk in chunks if "usage" in chunk]
+    assert [usage["completion_tokens"] for usage in told] == [1, 2, 3]
+    assert told[-1] == {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
+    assert not any("usage" in chunk for chunk in plain[:-1])
+
+
+def test_the_last_message_goes_on_when_asked() -> None:
+    engine = ScriptedEngine()
+    begun = [*ASK["messages"], {"role": "assistant", "content": "It is"}]
+    with live(engine) as server:
+        assert ask(server, messages=begun, continue_final_message=True).status_code == 200
+        assert ask(server, messages=begun).status_code == 200
+    assert [isinstance(r.prompt, Conversation) and r.prompt.continued for r in engine.requests] == [
+        True,
+        False,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("last", "more"),
+    [
+        ({"role": "user", "content": "x"}, {}),
+        ({"role": "assistant", "content": ""}, {}),
+        (
+            {
+                "role": "assistant",
+                "content": "x",
+                "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+            },
+            {},
+        ),
+        (
+            {"role": "assistant", "content": "x"},
+            {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "required"},
+        ),
+    ],
+)
+def test_what_can_not_go_on_is_refused(last: dict[str, Any], more: dict[str, Any]) -> None:
+    with live(ScriptedEngine()) as server:
+        answer = ask(server, messages=[*ASK["messages"], last], continue_final_message=True, **more)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "continue_final_message"

@@ -40,6 +40,10 @@ ADDED_FIELDS = {
         "output_config/properties",
     ),
     "MessageStreamEvent": ("request_id",),
+    "ChatCompletionRequest": (
+        "continue_final_message",
+        "stream_options/properties/continuous_usage_stats",
+    ),
     "ResponsesRequest": ("previous_response_id", "conversation", "prompt", "background"),
     "Response": ("error",),
     "ResponseItem": ("encrypted_content",),

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from mashbox.engine.events import Thinking, ToolCall
 from mashbox.engine.request import Conversation, Request
 from tests.server.live import Live, eventually
-from tests.server.scripted import Hold, Script, ScriptedEngine
+from tests.server.scripted import Hold, Script, ScriptedEngine, finished
 from tests.ui.browser import Chat
 from tests.ui.conftest import Open
 
@@ -78,6 +78,34 @@ def test_the_view_follows_the_answer_and_only_until_the_reader_goes_up(
     expect(chat.answers.last.get_by_text("the last word")).not_to_be_in_viewport()
     to_end.click()
     expect(chat.answers.last.get_by_text("the last word")).to_be_in_viewport()
+
+
+def test_an_answer_that_ended_early_goes_on_in_its_place(engine: ScriptedEngine, chat: Chat) -> None:
+    engine.script = ["Half of", finished(5, 2, reason="length")]
+    chat.send("Tell me all.")
+    go_on = chat.turns.get_by_role("button", name="Continue", exact=True)
+    expect(chat.turns).to_contain_text("reached its length limit")
+    engine.script = [" it, and", Hold()]
+    go_on.click()
+    expect(chat.answers).to_have_text("Half of it, and")
+    expect(chat.turns).not_to_contain_text("length limit")
+    chat.stop.click()
+    engine.script = [" the rest.", finished(9, 3)]
+    go_on.click()
+    expect(chat.answers).to_have_text("Half of it, and the rest.")
+    expect(go_on).to_have_count(0)
+    prompt = engine.requests[-1].prompt
+    assert isinstance(prompt, Conversation) and prompt.continued
+    assert said(engine.requests[-1]) == ["Tell me all.", "Half of it, and"]
+    # 2, 1 and 3.
+    expect(chat.page.get_by_test_id("figures")).to_contain_text("6 tokens")
+
+
+def test_an_answer_that_fills_the_context_says_so(engine: ScriptedEngine, chat: Chat) -> None:
+    engine.script = ["All there is room for", finished(4000, 96, reason="length")]
+    chat.send("Tell me all.")
+    expect(chat.turns).to_contain_text("context is full")
+    expect(chat.turns.get_by_role("button", name="Continue", exact=True)).to_have_count(0)
 
 
 def test_an_edit_makes_a_branch(engine: ScriptedEngine, chat: Chat) -> None:

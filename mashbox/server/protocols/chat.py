@@ -10,7 +10,7 @@ from litestar import post
 from litestar.datastructures import State
 from litestar.types import ASGIApp, Scope
 
-from mashbox.engine.events import Event, Finished, Text, Thinking, ToolCall
+from mashbox.engine.events import Event, Finished, Text, Thinking, ToolCall, Usage
 from mashbox.engine.request import Conversation, ForcedCall, Request
 from mashbox.server import sse
 from mashbox.server.body import invalid, parse
@@ -27,6 +27,7 @@ from mashbox.server.protocols.common import (
     stops_of,
     tenant_of,
     timings_json,
+    usage_json,
 )
 from mashbox.server.protocols.conversation import (
     ChatMessage,
@@ -39,9 +40,11 @@ from mashbox.server.service import Service
 
 
 class StreamOptions(msgspec.Struct):
-    """``include_usage``: end the stream with a chunk that holds the usage."""
+    """``include_usage``: end the stream with a chunk that holds the usage. ``continuous_usage_stats`` (as
+    in vLLM): chunks of text and thought hold the usage so far."""
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
 
 
 class ChatCompletionRequest(SamplingFields, kw_only=True):
@@ -53,6 +56,7 @@ class ChatCompletionRequest(SamplingFields, kw_only=True):
     stream_options: StreamOptions | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     enable_thinking: bool | None = None
+    continue_final_message: bool | None = None
     store: bool | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
@@ -113,14 +117,31 @@ def conversation_of(body: ChatCompletionRequest) -> tuple[Conversation, ForcedCa
         tools=tools,
         thinking=_thinking(body),
         options={name: value for name, value in options.items() if name not in OWN_VARIABLES},
+        continued=bool(body.continue_final_message),
     )
+    if conversation.continued:
+        _check_continued(conversation, forced)
     return conversation, forced
+
+
+def _check_continued(conversation: Conversation, forced: ForcedCall | None) -> None:
+    """Refuse to go on with what is no beginning of an answer."""
+    last = conversation.messages[-1]
+    words = last.get("content") or last.get("reasoning_content")
+    if last["role"] != "assistant" or not words or last.get("tool_calls"):
+        raise invalid(
+            "continue_final_message",
+            "needs a last message of the assistant's that has text or reasoning_content, and no tool calls.",
+        )
+    if forced is not None:
+        raise invalid("continue_final_message", "can't go with a tool_choice that forces a call.")
 
 
 def to_request(body: ChatCompletionRequest, scope: Scope) -> Request:
     """The internal request. Raises InvalidRequest naming the field."""
     _refuse_unsupported(body)
     conversation, forced = conversation_of(body)
+    options = body.stream_options or StreamOptions()
     return Request(
         id=new_id("chatcmpl-"),
         prompt=conversation,
@@ -130,11 +151,12 @@ def to_request(body: ChatCompletionRequest, scope: Scope) -> Request:
         forced=forced,
         session=session_of(scope, body.prompt_cache_key),
         tenant=tenant_of(scope),
+        counted=bool(options.continuous_usage_stats),
     )
 
 
 class ChatAnswer:
-    """Events in Chat Completions' words."""
+    """Events in Chat Completions' words; a :class:`mashbox.server.respond.CountsPrompt`."""
 
     keep_alive = sse.KEEP_ALIVE
     prompt_field = "messages"
@@ -145,12 +167,16 @@ class ChatAnswer:
         self._model = model
         self._include_usage = include_usage
         self._calls = 0
+        self._prompt_tokens = 0
         # Most chunks differ in one string: what stands around it is encoded once.
         frame = sse.json_bytes(self._head("chat.completion.chunk"))[:-1]
         before = b"data: " + frame + b',"choices":[{"index":0,"delta":{'
         self._content = before + b'"content":'
         self._reasoning = before + b'"reasoning_content":'
-        self._after = b'},"finish_reason":null}]}\n\n'
+        self._after = b'},"finish_reason":null}]'
+
+    def encoded(self, prompt_tokens: int) -> None:
+        self._prompt_tokens = prompt_tokens
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self._id, "object": kind, "created": self._created, "model": self._model}
@@ -167,14 +193,21 @@ class ChatAnswer:
 
     def event(self, event: Event) -> bytes:
         if isinstance(event, Text):
-            return self._content + sse.json_bytes(event.text) + self._after
+            return self._content + sse.json_bytes(event.text) + self._after + self._so_far(event.tokens)
         if isinstance(event, Thinking):
-            return self._reasoning + sse.json_bytes(event.text) + self._after
+            return self._reasoning + sse.json_bytes(event.text) + self._after + self._so_far(event.tokens)
         if isinstance(event, ToolCall):
             call = {"index": self._calls, **_call_json(event)}
             self._calls += 1
             return self._chunk({"tool_calls": [call]})
         return self._end(event)
+
+    def _so_far(self, tokens: int) -> bytes:
+        """The end of a piece's chunk, with the usage so far where that is told."""
+        if not tokens:
+            return b"}\n\n"
+        usage = usage_json(Usage(prompt_tokens=self._prompt_tokens, completion_tokens=tokens))
+        return b',"usage":' + sse.json_bytes(usage) + b"}\n\n"
 
     def _end(self, finished: Finished) -> bytes:
         timings = timings_json(finished.usage, finished.timings)

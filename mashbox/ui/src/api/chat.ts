@@ -20,6 +20,8 @@ export interface ChatBody {
   min_p?: number;
   max_tokens?: number;
   chat_template_kwargs?: { enable_thinking: boolean };
+  /** The answer goes on with the last message, which is the assistant's. */
+  continue_final_message?: true;
   prompt_cache_key?: string;
 }
 
@@ -37,6 +39,8 @@ export type ChatEvent =
   | { kind: "text" | "thinking"; text: string }
   | { kind: "call"; call: ToolCall }
   | { kind: "finish"; reason: string }
+  /** Tokens of the answer so far. */
+  | { kind: "count"; tokens: number }
   | { kind: "figures"; figures: Figures };
 
 interface Chunk {
@@ -58,7 +62,7 @@ export async function* chat(body: ChatBody, signal: AbortSignal): AsyncGenerator
     method: "POST",
     signal,
     headers: { "content-type": "application/json" },
-    body: JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } }),
+    body: JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true, continuous_usage_stats: true } }),
   });
   if (!response.body) throw new ApiError("lost", t.connectionLost);
   try {
@@ -88,6 +92,7 @@ export function* chatEvents(data: string): Generator<ChatEvent> {
     if (finish_reason) yield { kind: "finish", reason: finish_reason };
   }
   if (chunk.usage && chunk.timings) yield { kind: "figures", figures: figuresOf(chunk.usage, chunk.timings) };
+  else if (chunk.usage) yield { kind: "count", tokens: chunk.usage.completion_tokens };
 }
 
 function parse(data: string): Chunk {

@@ -1,3 +1,4 @@
+import type { ChatBody } from "../api/chat";
 import { phase, recommendedFor } from "../api/server";
 import { chatBody } from "../chat/prompt";
 import { titleOf } from "../chat/title";
@@ -47,6 +48,12 @@ export function retry(answer: Message): void {
   if (answer.parent !== null) answerTo(answer.conversation, answer.parent);
 }
 
+/** Go on with an answer that ended before its end. */
+export function goOn(answer: Message): void {
+  const { finish: _, error: __, ...begun } = answer;
+  start(begun, { continue_final_message: true });
+}
+
 /** Walk to another version of a message. */
 export function show(message: Message, version: string): void {
   const { conversation: id } = message;
@@ -70,15 +77,22 @@ function ask(id: string, parent: string | null, text: string, files: readonly Te
 }
 
 function answerTo(id: string, parent: string): void {
-  const conversation = store.conversations.peek().get(id);
   const tree = store.trees.peek().get(id);
-  if (!conversation || !tree) return;
-  store.runs.peek().get(id)?.stop();
-  const body = chatBody(pathTo(tree, parent), conversation.settings, id, recommendedFor(conversation.settings));
+  if (!tree) return;
   // Later than its parent, even in the same millisecond: the order of versions is that of time.
   const created = Math.max(Date.now(), (tree.get(parent)?.created ?? 0) + 1);
-  const answer: Message = { id: newId(), conversation: id, parent, role: "assistant", text: "", created };
+  start({ id: newId(), conversation: id, parent, role: "assistant", text: "", created });
+}
+
+/** Have an answer written, from its first word or from where it is. */
+function start(answer: Message, more: Partial<ChatBody> = {}): void {
+  const { conversation: id } = answer;
+  const conversation = store.conversations.peek().get(id);
+  if (!conversation) return;
+  store.runs.peek().get(id)?.stop();
   add(answer);
+  const path = pathTo(store.trees.peek().get(id)!, answer.id);
+  const body = { ...chatBody(path, conversation.settings, id, recommendedFor(conversation.settings)), ...more };
   const run = new Run(answer, body, store.putMessage);
   store.runs.value = new Map(store.runs.peek()).set(id, run);
   if (phase.peek() === "ready") speak(t.answerBegun);
@@ -101,7 +115,7 @@ function finished(id: string, run: Run): void {
     store.runs.value = new Map([...store.runs.peek()].filter(([, other]) => other !== run));
   }
   const { finish, error } = run.message.peek();
-  if (store.openId.peek() === id) speak(error ?? (finish === "stopped" ? t.answerStopped : t.answerDone));
+  if (store.openId.peek() === id) speak(error ?? (finish === "stopped" ? t.endings.stopped : t.answerDone));
 }
 
 export function saveSettings(settings: Settings): void {

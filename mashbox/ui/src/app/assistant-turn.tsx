@@ -4,13 +4,13 @@ import { ToolCalls } from "../render/tools";
 import type { Figures } from "../api/chat";
 import type { Message } from "../chat/types";
 import { t } from "../texts";
-import { retry } from "./actions";
+import { goOn, retry } from "./actions";
 import { IconButton } from "./button";
 import { CopyButton } from "./copy-button";
 import { RetryIcon } from "./icons";
 import type { Run } from "./run";
 import { Versions } from "./versions";
-import { health } from "../api/server";
+import { health, model } from "../api/server";
 
 type Props = { message: Message; run: Run | null; last: boolean };
 
@@ -23,7 +23,6 @@ export function AssistantTurn({ message: kept, run, last }: Props) {
   return (
     <article class="turn assistant" aria-label={t.assistant} data-last={last} id={`message-${kept.id}`} tabIndex={-1}>
       <h2 class="visually-hidden">{t.assistant}</h2>
-      {streaming && !text && !thinking && !calls && <Pending stage={stage} />}
       {thinking && <Thinking text={thinking} seconds={thoughtFor(message, streaming)} />}
       {text && (
         <div data-testid="answer">
@@ -31,8 +30,9 @@ export function AssistantTurn({ message: kept, run, last }: Props) {
         </div>
       )}
       {calls && <ToolCalls calls={calls} />}
+      {streaming && stage !== "writing" && stage !== "thinking" && <Pending stage={stage} />}
       {streaming && <Pace run={run} />}
-      {!streaming && <Ending message={message} />}
+      {!streaming && <Ending message={message} last={last} />}
       {!streaming && (
         <div class="turn-actions">
           <Versions message={message} />
@@ -40,7 +40,7 @@ export function AssistantTurn({ message: kept, run, last }: Props) {
           <IconButton label={t.retry} onClick={() => retry(message)}>
             <RetryIcon />
           </IconButton>
-          {figures && <FiguresLine figures={figures} />}
+          {figures && <FiguresLine figures={figures} tokens={message.tokens ?? figures.answerTokens} />}
         </div>
       )}
     </article>
@@ -64,22 +64,34 @@ function Pending({ stage }: { stage: Run["stage"]["value"] }) {
   );
 }
 
-/** How an answer ended, when that is not plain to see. */
-function Ending({ message }: { message: Message }) {
-  const { finish, error } = message;
-  if (finish === "broken") {
-    return (
-      <p class="ending problem" role="alert">
-        <span>{error}</span>
+/** How an answer ended, when that is not plain to see, and what can be done about it. */
+function Ending({ message, last }: { message: Message; last: boolean }) {
+  const { finish, error, text, thinking, calls } = message;
+  if (finish === "stop" || finish === "tool_calls") return null;
+  const isFull = finish === "length" && fillsContext(message);
+  const isBroken = finish === "broken";
+  const words = isBroken ? error : isFull ? t.answerFull : t.endings[finish ?? "unfinished"];
+  return (
+    <div class={isBroken ? "ending problem" : "ending"} role={isBroken ? "alert" : undefined}>
+      <span>{words}</span>
+      {last && !isFull && !calls && Boolean(text || thinking) && (
+        <button type="button" class="text-button" onClick={() => goOn(message)}>
+          {t.goOn}
+        </button>
+      )}
+      {isBroken && (
         <button type="button" class="text-button" onClick={() => retry(message)}>
           {t.retry}
         </button>
-      </p>
-    );
-  }
-  if (finish === "stopped") return <p class="ending">{t.answerStopped}</p>;
-  if (finish === "length") return <p class="ending">{t.answerLength}</p>;
-  return finish === undefined ? <p class="ending">{t.answerUnfinished}</p> : null;
+      )}
+    </div>
+  );
+}
+
+/** Whether an answer ended because there is no room left behind it. */
+function fillsContext({ figures }: Message): boolean {
+  const size = model.value?.max_model_len;
+  return size !== undefined && figures !== undefined && figures.promptTokens + figures.answerTokens >= size;
 }
 
 /** How fast the answer comes, while it does. It changes all the time: nothing to be read out. */
@@ -87,16 +99,16 @@ function Pace({ run }: { run: Run }) {
   const rate = run.rate.value;
   return (
     <div class="turn-actions" aria-hidden="true">
-      {rate !== null && <span class="figures">{t.about(t.perSecond(rate))}</span>}
+      {rate !== null && <span class="figures">{t.perSecond(rate)}</span>}
     </div>
   );
 }
 
-function FiguresLine({ figures }: { figures: Figures }) {
-  const { perSecond, queueMs, promptMs, cachedTokens, promptTokens, answerTokens } = figures;
+function FiguresLine({ figures, tokens }: { figures: Figures; tokens: number }) {
+  const { perSecond, queueMs, promptMs, cachedTokens, promptTokens } = figures;
   const parts = [
     perSecond !== null && t.perSecond(perSecond),
-    t.answerTokens(answerTokens),
+    t.answerTokens(tokens),
     t.firstToken(queueMs + promptMs),
     queueMs > 100 && t.inLine(queueMs),
     t.cached(cachedTokens, promptTokens),

@@ -1,22 +1,22 @@
-/** How fast pieces come: over the last seconds, so that a change is soon seen and no single pause is. */
+/** How fast tokens come: over the last seconds, so that a change is soon seen and no single pause is. */
 
 const WINDOW_MS = 3000;
 const LEAST_MS = 700;
 
 export class Rate {
-  private times: number[] = [];
+  private seen: { time: number; tokens: number }[] = [];
 
-  /** A piece has come at `now`, in milliseconds. */
-  add(now: number): void {
-    this.times.push(now);
+  /** There are `tokens` at `now`, in milliseconds. */
+  add(now: number, tokens: number): void {
+    this.seen.push({ time: now, tokens });
   }
 
-  /** Pieces a second; null while too little was seen. */
+  /** Tokens a second; null while too little was seen. */
   at(now: number): number | null {
-    this.times = this.times.filter((time) => now - time <= WINDOW_MS);
-    const [first] = this.times;
-    if (first === undefined || now - first < LEAST_MS) return null;
-    // What came before the first one is not known: it begins the time, and counts for nothing.
-    return ((this.times.length - 1) * 1000) / (now - first);
+    this.seen = this.seen.filter(({ time }) => now - time <= WINDOW_MS);
+    const [first, last] = [this.seen[0], this.seen.at(-1)];
+    if (!first || !last || now - first.time < LEAST_MS) return null;
+    // What came before the first count is not known: it begins the time, and counts for nothing.
+    return ((last.tokens - first.tokens) * 1000) / (now - first.time);
   }
 }

@@ -23,7 +23,7 @@ export class Run {
   /** Seconds until a full line is tried again. */
   readonly left = signal(0);
 
-  /** Pieces a second while the answer is written: tokens, but for those that come several at once. */
+  /** Tokens a second while the answer is written. */
   readonly rate = signal<number | null>(null);
 
   private readonly skip = signal(0);
@@ -33,7 +33,11 @@ export class Run {
   private flushing = false;
   private closed = false;
   private saved = Date.now();
-  private readonly pieces = new Rate();
+  private readonly counts = new Rate();
+  /** Whether anything of the answer came: one that goes on has words before that. */
+  private hasOutput = false;
+  /** Tokens that came. */
+  private tokens = 0;
   private rated = 0;
 
   constructor(
@@ -76,6 +80,7 @@ export class Run {
     } finally {
       eager.value--;
       this.closeThoughts();
+      this.draft = { ...this.draft, tokens: (this.draft.tokens ?? 0) + this.tokens };
       this.message.value = this.draft;
       this.stage.value = "done";
       this.save(this.draft);
@@ -119,13 +124,13 @@ export class Run {
     }
   }
 
-  private get hasOutput(): boolean {
-    return Boolean(this.draft.text || this.draft.thinking || this.draft.calls?.length);
-  }
-
   private take(event: ChatEvent): void {
+    if (event.kind === "count") {
+      this.tokens = event.tokens;
+      return this.counts.add(Date.now(), event.tokens);
+    }
     if (event.kind !== "thinking") this.closeThoughts();
-    if (event.kind === "thinking" || event.kind === "text") this.pieces.add(Date.now());
+    if (event.kind !== "finish" && event.kind !== "figures") this.hasOutput = true;
     const { draft } = this;
     switch (event.kind) {
       case "thinking":
@@ -143,13 +148,14 @@ export class Run {
         break;
       case "figures":
         this.draft = { ...draft, figures: event.figures };
+        this.tokens = event.figures.answerTokens;
     }
     this.flushSoon();
   }
 
   private closeThoughts(): void {
     if (!this.thinkingBegan) return;
-    this.draft = { ...this.draft, thinkingMs: Date.now() - this.thinkingBegan };
+    this.draft = { ...this.draft, thinkingMs: (this.draft.thinkingMs ?? 0) + Date.now() - this.thinkingBegan };
     this.thinkingBegan = 0;
   }
 
@@ -173,7 +179,7 @@ export class Run {
     const now = Date.now();
     if (now - this.rated < RATE_MS) return;
     this.rated = now;
-    this.rate.value = this.pieces.at(now);
+    this.rate.value = this.counts.at(now);
   }
 
   private end(error: unknown): void {

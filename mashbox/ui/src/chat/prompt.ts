@@ -23,12 +23,12 @@ export function chatBody(
   return body;
 }
 
-/** What the model is shown. Answers that broke off before their first word are left out. */
+/** What the model is shown. Answers that broke off before their first word are left out, all but the thoughts of the last. */
 export function apiMessages(path: readonly Message[], system: string): ApiMessage[] {
   const messages: ApiMessage[] = system.trim() ? [{ role: "system", content: system }] : [];
   for (const message of path) {
     const content = contentOf(message);
-    if (message.role === "assistant" && !content) continue;
+    if (message.role === "assistant" && !content && !(message.thinking && message === path.at(-1))) continue;
     const thoughts = message.thinking ? { reasoning_content: message.thinking } : {};
     messages.push({ role: message.role, content, ...thoughts });
   }

@@ -49,7 +49,10 @@ export interface Message {
   /** Absent in an answer that is still written, or whose page was closed meanwhile. */
   finish?: Finish;
   error?: string;
+  /** Of the last part, of an answer that went on. */
   figures?: Figures;
+  /** Of all parts. */
+  tokens?: number;
 }
 
 /** All of a conversation but its messages. */

@@ -27,12 +27,15 @@ describe("chat", () => {
   it("gives text, thoughts, calls, the end and the figures", async () => {
     const call = { index: 0, id: "call_1", type: "function", function: { name: "f", arguments: "{}" } };
     const delta = (value: object) => data({ choices: [{ index: 0, delta: value, finish_reason: null }] });
-    const stream = [delta({ role: "assistant", content: "" }), delta({ reasoning_content: "hm" }), text("Hello")];
+    const counted = data({ choices: [{ index: 0, delta: { content: "!" } }], usage: { prompt_tokens: 34, completion_tokens: 11 } });
+    const stream = [delta({ role: "assistant", content: "" }), delta({ reasoning_content: "hm" }), text("Hello"), counted];
     answering(() => streamed([...stream, delta({ tool_calls: [call] }), FINISH, USAGE, DONE]));
     const events: ChatEvent[] = await Array.fromAsync(chat(BODY, new AbortController().signal));
     expect(events).toEqual([
       { kind: "thinking", text: "hm" },
       { kind: "text", text: "Hello" },
+      { kind: "text", text: "!" },
+      { kind: "count", tokens: 11 },
       { kind: "call", call: { id: "call_1", name: "f", arguments: "{}" } },
       { kind: "finish", reason: "stop" },
       {
@@ -48,7 +51,7 @@ describe("chat", () => {
     await Array.fromAsync(chat(BODY, new AbortController().signal));
     const [path, init] = asked.mock.calls[0]!;
     expect(path).toBe("/v1/chat/completions");
-    expect(JSON.parse(init!.body as string)).toEqual({ ...BODY, stream: true, stream_options: { include_usage: true } });
+    expect(JSON.parse(init!.body as string)).toEqual({ ...BODY, stream: true, stream_options: { include_usage: true, continuous_usage_stats: true } });
     expect((init!.headers as Headers).get("authorization")).toBe("Bearer secret");
   });
 

@@ -2,8 +2,13 @@
 
 export const data = (value: unknown) => `data: ${JSON.stringify(value)}\n\n`;
 
-export const text = (content: string) =>
-  data({ id: "x", choices: [{ index: 0, delta: { content }, finish_reason: null }] });
+/** A piece of text, and how many tokens there are with it. */
+export const text = (content: string, tokens?: number) =>
+  data({
+    id: "x",
+    choices: [{ index: 0, delta: { content }, finish_reason: null }],
+    ...(tokens !== undefined && { usage: { prompt_tokens: 34, completion_tokens: tokens } }),
+  });
 
 const timings = { queue_ms: 5, prompt_ms: 20, cache_n: 30, prompt_n: 4, predicted_per_second: 40 };
 

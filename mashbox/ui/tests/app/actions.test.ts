@@ -3,6 +3,7 @@ import "fake-indexeddb/auto";
 import { effect } from "@preact/signals";
 import { IDBFactory } from "fake-indexeddb";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import type { Message } from "../../src/chat/types";
 import { DONE, FINISH, streamed, text } from "../api/stream";
 
 type Store = typeof import("../../src/app/store");
@@ -90,6 +91,21 @@ describe("a conversation", () => {
     await idle();
     expect(shown()).toEqual(["One", "Answer 2"]);
     expect(store.tree.value.size).toBe(3);
+  });
+
+  it("goes on with an answer, in its place", async () => {
+    await say("One");
+    const [question, answer] = store.path.value as [Message, Message];
+    store.putMessage({ ...answer, finish: "length", thinking: "hm" });
+    actions.goOn(store.path.value[1]!);
+    await idle();
+    expect(shown()).toEqual(["One", "Answer 1Answer 2"]);
+    expect(store.tree.value.size).toBe(2);
+    expect(store.path.value[1]).toMatchObject({ id: answer.id, finish: "stop" });
+    expect(asked[1]).toMatchObject({
+      continue_final_message: true,
+      messages: [{ content: question.text }, { role: "assistant", content: "Answer 1", reasoning_content: "hm" }],
+    });
   });
 
   it("keeps a title that a person gave, and takes its own back for an empty one", async () => {

@@ -1,10 +1,10 @@
 import { describe, expect, it } from "vitest";
 import { Rate } from "../../src/app/rate";
 
-/** A rate after pieces at these times. */
+/** A rate after one token at each of these times. */
 function after(...times: number[]): Rate {
   const rate = new Rate();
-  for (const time of times) rate.add(time);
+  times.forEach((time, index) => rate.add(time, index + 1));
   return rate;
 }
 
@@ -18,7 +18,13 @@ describe("Rate", () => {
     expect(after(...every(20, 0, 400)).at(400)).toBeNull();
   });
 
-  it("counts pieces by the second", () => {
+  it("counts tokens that come several at once", () => {
+    const rate = new Rate();
+    for (const step of [0, 1, 2, 3, 4, 5]) rate.add(200 * step, 4 * step);
+    expect(rate.at(1000)).toBeCloseTo(20);
+  });
+
+  it("counts tokens by the second", () => {
     expect(after(...every(20, 0, 1000)).at(1000)).toBeCloseTo(50);
   });
 

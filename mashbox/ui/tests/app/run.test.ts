@@ -62,14 +62,15 @@ describe("Run", () => {
     expect(run.message.value).toMatchObject({ thinking: "hm", thinkingMs: expect.any(Number), text: "Yes" });
   });
 
-  it("tells how fast pieces come while they do", async () => {
-    const paced = streamedEvery(50, Array.from({ length: 60 }, () => text("a ")));
+  it("tells how fast tokens come, three a piece, while they do", async () => {
+    const paced = streamedEvery(50, Array.from({ length: 60 }, (_, index) => text("a b c ", 3 * index + 3)));
     const { run, ended } = started([() => paced]);
     await vi.advanceTimersByTimeAsync(2500);
-    expect(run.rate.value).toBeGreaterThan(15);
-    expect(run.rate.value).toBeLessThan(25);
+    expect(run.rate.value).toBeGreaterThan(45);
+    expect(run.rate.value).toBeLessThan(75);
     await vi.runAllTimersAsync();
     await ended;
+    expect(run.message.value.tokens).toBe(180);
   });
 
   it("counts a full line down, then asks again", async () => {
