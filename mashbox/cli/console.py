@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -11,8 +12,16 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def encode_what_can_be() -> None:
-    """Print ``?`` for a character that the terminal's or the pipe's encoding lacks, instead of failing."""
+def prepare() -> None:
+    """Before anything else: standard streams that were closed lead nowhere, and none fails over an encoding.
+
+    A character that the terminal's or the pipe's encoding lacks is printed as ``?``.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # The lowest number is free: a file that is opened later would be taken for the stream.
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, open(nowhere, mode, encoding="utf-8"))  # noqa: SIM115, PTH123
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 

@@ -94,5 +94,6 @@ def describe(problem: Exception) -> str:
     if isinstance(problem, Abort):
         return "Aborted."
     if isinstance(problem, OSError):
-        return str(problem)
+        said = problem.strerror or str(problem)
+        return f"{problem.filename}: {said}." if problem.filename else f"{said}."
     return f"{type(problem).__name__}: {problem} (a fault in mashbox; --debug shows where)"

@@ -53,5 +53,5 @@ app.add_typer(keys.app, name="keys", epilog=keys.EPILOG)
 
 def main() -> None:
     """Run the command line, and exit with its status."""
-    console.encode_what_can_be()
+    console.prepare()
     app()

@@ -59,7 +59,7 @@ def test_help_lists_the_options(args: list[str]) -> None:
             "No model 'x'. See mashbox pull --list.",
         ),
         (DoesNotFit("Needs 9 GB,\nhas 4 GB."), 1, "Needs 9 GB, has 4 GB."),
-        (PermissionError(13, "Permission denied", "/x"), 1, "[Errno 13] Permission denied: '/x'"),
+        (PermissionError(13, "Permission denied", "/x"), 1, "/x: Permission denied."),
         (
             ZeroDivisionError("by zero"),
             1,
@@ -234,6 +234,29 @@ def test_ctrl_c_while_the_commands_are_imported_is_130_and_quiet() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("closed", "words", "status", "told"),
+    [
+        ("<&- >&- 2>&-", "pull --list", 0, b""),
+        (">&-", "--version", 0, b""),
+        ("<&-", "chat --url http://127.0.0.1:1", 2, b"error: The message is empty."),
+        ("<&-", "count-tokens --model none", 2, b"error: There is no model 'none'."),
+        ("<&-", "chat --url http://127.0.0.1:1 hi", 1, b"error: No server answers"),
+    ],
+)
+def test_closed_streams_lead_nowhere(
+    closed: str, words: str, status: int, told: bytes, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'"$0" -m mashbox {words} {closed}', sys.executable],
+        env={**os.environ, "MASHBOX_HOME": str(tmp_path)},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (status, b"")
+    assert done.stderr.startswith(told) and done.stderr.count(b"\n") <= 1
 
 
 def test_what_the_encoding_lacks_is_replaced(tmp_path: Path) -> None:
