@@ -49,6 +49,9 @@ SECURITY = {
             "base-uri 'none'",
             "form-action 'none'",
             "frame-ancestors 'none'",
+            # Text becomes HTML or a script's address through the page's one policy (trusted.ts) only.
+            "require-trusted-types-for 'script'",
+            "trusted-types mashbox",
         )
     ),
     "cross-origin-opener-policy": "same-origin",

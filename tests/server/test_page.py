@@ -147,6 +147,8 @@ def test_the_page_is_fenced_in(server: Live) -> None:
         policy = dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; "))
         assert policy.pop("default-src") == policy.pop("base-uri") == "'none'"
         assert policy.pop("form-action") == policy.pop("frame-ancestors") == "'none'"
+        assert policy.pop("require-trusted-types-for") == "'script'"
+        assert policy.pop("trusted-types") == "mashbox"
         assert set(policy) >= {"script-src", "style-src", "connect-src"}
         assert set(policy.values()) == {"'self'"}
         assert answer.headers["x-content-type-options"] == "nosniff"

@@ -69,7 +69,10 @@ FORBIDDEN = {
 }
 
 
-KINDS = ["connect-src", "frame-src", "img-src", "script-src-attr", "script-src-elem", "style-src-elem"]
+KINDS = [
+    *("connect-src", "frame-src", "img-src", "script-src-elem", "style-src-elem"),
+    *("require-trusted-types-for", "trusted-types"),
+]
 """What a policy can forbid, of that which an attack would try."""
 
 
@@ -160,25 +163,37 @@ def test_the_policy_stands_against_what_would_get_through(server: Live, browser:
               addEventListener("securitypolicyviolation", (event) => blocked.add(event.effectiveDirective));
               const make = (name, set) => Object.assign(document.createElement(name), set);
               const put = (name, set) => document.body.append(make(name, set));
-              put("script", { textContent: "window.hacked = 'inline'" });
-              put("script", { src: evil + "/x.js" });
+              import(evil + "/x.js").catch(() => undefined);
               put("img", { src: evil + "/x.png" });
               put("style", { textContent: "body { display: none }" });
               put("iframe", { src: evil });
+              const refused = [];
+              const attempt = (name, action) => {
+                try { action(); } catch (error) { refused.push(name); }
+              };
+              attempt("script", () => put("script", { text: "window.hacked = 'inline'" }));
+              attempt("script's address", () => put("script", { src: evil + "/x.js" }));
               const box = document.createElement("div");
-              box.innerHTML = '<p onclick="window.hacked = 1">x</p>';
+              attempt("html", () => (box.innerHTML = '<p onclick="window.hacked = 1">x</p>'));
+              attempt("worker", () => new Worker("/assets/other.js"));
+              attempt("policy", () => trustedTypes.createPolicy("other", { createHTML: (html) => html }));
+              attempt("policy of the same name", () => trustedTypes.createPolicy("mashbox", {}));
+              attempt("handler", () => box.setAttribute("onclick", "window.hacked = 1"));
               document.body.append(box);
-              box.firstChild.click();
+              box.click();
               await fetch(evil).catch(() => undefined);
               // Each is told of in its own time.
               const end = performance.now() + 15000;
               while (kinds.some((kind) => !blocked.has(kind)) && performance.now() < end)
                 await new Promise((resolve) => setTimeout(resolve, 20));
-              return { blocked: [...blocked], hacked: window.hacked ?? null };
+              return { blocked: [...blocked], refused, hacked: window.hacked ?? null };
             }""",
             [EVIL, KINDS],
         )
         assert tried["hacked"] is None
-        assert set(tried["blocked"]) == set(KINDS)
+        # An attribute that is script may be refused by either of two directives.
+        assert set(tried["blocked"]) - {"script-src-attr"} == set(KINDS)
+        scripts = {"script", "script's address", "worker"}
+        assert set(tried["refused"]) >= {*scripts, "html", "policy", "policy of the same name"}
         assert page.evaluate("getComputedStyle(document.body).display") != "none"
         assert [url for url in answered if not url.startswith(server.url)] == []

@@ -1,6 +1,7 @@
 import type { Done, Job } from "./highlight.worker";
 import type { Run } from "./highlight-runs";
 import { languageName } from "./language-names";
+import { trustedWorkerAddress } from "./trusted";
 
 export type { Run };
 
@@ -49,7 +50,7 @@ function run(code: string, language: string): Promise<Run[] | null> {
 
 function startWorker(): Worker | null {
   if (typeof Worker === "undefined") return null;
-  return new Worker(new URL("./highlight.worker.ts", import.meta.url), { type: "module" });
+  return new Worker(trustedWorkerAddress(), { type: "module" });
 }
 
 function endWorker(): void {

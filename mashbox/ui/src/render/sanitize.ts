@@ -1,4 +1,5 @@
 import createPurifier, { type Config, type DOMPurify } from "dompurify";
+import { policy } from "./trusted";
 
 /**
  * Attributes that may stay on elements of an answer. No `style`, `class`, `id`, `name`, `src`: none
@@ -45,7 +46,7 @@ function purifier(how: Config): () => DOMPurify {
 
 function createWith(settings: Config): DOMPurify {
   const purify = createPurifier(window);
-  purify.setConfig(settings);
+  purify.setConfig(policy ? { ...settings, TRUSTED_TYPES_POLICY: policy } : settings);
   return purify;
 }
 
