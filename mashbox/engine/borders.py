@@ -18,6 +18,7 @@ _BORDER = re.compile(
     r"(?<=[A-Za-z])(?=[\t\n\r -&(-@\[-`{-~])"  # a letter, then none (an apostrophe may go on with a word)
     r"|(?<=[0-9])(?=[\t\n\r -/:-~])"  # a digit, then none
     r"|(?<=[!-/:-@\[-`{-~])(?=[\t ])"  # a mark, then a space
+    r"|(?<=[\t\n\r ])(?= [A-Za-z])"  # white space, then the space that a word begins with
 )
 
 _CUTTING = ("gpt-2", "qwen2", "llama3", "gpt-4o", "tekken", "qwen35", "bailingmoe", "ufakzeka")
@@ -52,7 +53,7 @@ class Cutter:
             token.content
             for token in tokenizer.get_added_tokens_decoder().values()
             if not token.special
-            and (token.lstrip or token.rstrip or token.single_word or len(pieces(token.content)) > 1)
+            and (token.lstrip or token.rstrip or token.single_word or _may_be_cut(token.content))
         ]
 
     def cut(self, text: str) -> list[str] | None:
@@ -60,6 +61,11 @@ class Cutter:
         if not self._cuts or any(token in text for token in self._found_first):
             return None
         return pieces(text)
+
+
+def _may_be_cut(token: str) -> bool:
+    """Whether a border can lie within it, with a letter behind it at the latest."""
+    return any(0 < border.start() < len(token) for border in _BORDER.finditer(f"{token}a"))
 
 
 def _patterns(step: dict[str, Any]) -> list[str]:

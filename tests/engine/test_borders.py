@@ -45,7 +45,7 @@ def test_nothing_is_lost(text: str) -> None:
 
 def test_most_pieces_are_words_that_come_again() -> None:
     assert pieces("if (a == b1) {\n    self.f(it's);\n") == [
-        "if", " (a", " ==", " b", "1", ")", " {\n    self", ".f", "(it's", ");\n",
+        "if", " (a", " ==", " b", "1", ")", " {\n   ", " self", ".f", "(it's", ");\n",
     ]  # fmt: skip
 
 
@@ -71,10 +71,14 @@ def test_what_is_not_certain_is_not_cut() -> None:
 
 def test_tokens_that_are_found_before_words_are_left_whole() -> None:
     built = bare()
-    built.add_tokens([AddedToken("    "), AddedToken("<a b>"), AddedToken("word", lstrip=True)])
+    built.add_tokens(
+        [AddedToken("\n\n"), AddedToken("<a b>"), AddedToken("word", lstrip=True), AddedToken("    ")]
+    )
     cutter = Cutter(built)
-    assert cutter.cut("one    two") == ["one", "    two"]
+    assert cutter.cut("one\n\ntwo  2") == ["one", "\n\ntwo", "  2"]
     assert cutter.cut("one <a b> two") is None and cutter.cut("a word") is None
+    # The last of the spaces before a word is cut off.
+    assert cutter.cut("one    two") is None
 
 
 @pytest.fixture(scope="module")
