@@ -35,6 +35,28 @@ def no_loop_stays() -> Iterator[None]:
     assert asyncio._get_running_loop() is None, "an event loop still runs: a browser that was not stopped?"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> Iterator[list[int]]:
+    """No engine that a module's tests run has compiled anything after it was ready, when it is stopped.
+
+    Servers in processes of their own are asked by :mod:`tests.real_server`. A test that compiles on purpose
+    takes its counts out of this list.
+    """
+    from mashbox.engine.local import LocalEngine
+
+    counts: list[int] = []
+    stop = LocalEngine.stop
+
+    async def counted(engine: LocalEngine) -> None:
+        counts.append(engine.status().compiles_after_ready or 0)
+        await stop(engine)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalEngine, "stop", counted)
+        yield counts
+    assert not any(counts), "programs were compiled after the engine was ready"
+
+
 def _pulled(model: str) -> Path:
     from mashbox.pull import Silent, ensure
 

@@ -166,7 +166,9 @@ def server(tmp_path: Path) -> Iterator[Running]:
             assert process.stdout is not None
             url = process.stdout.readline().strip()
             assert url, errors.read_text()
-            yield Running(process, url)
+            running = Running(process, url)
+            yield running
+            assert running.health()["compiles_after_ready"] == 0
         finally:
             process.send_signal(signal.SIGTERM)
             status = process.wait(30)

@@ -4,14 +4,8 @@ One server process for the whole module, started as a user starts it.
 """
 
 import concurrent.futures
-import os
 import re
-import signal
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,62 +14,20 @@ import openai
 import psutil
 import pytest
 
+from tests.real_server import Server, serving
+
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 PLANETS: list[Any] = [{"role": "user", "content": "Name three planets."}]
 ANSWER = "1. Mars\n2. Venus\n3. Earth"
-
-
-class Server:
-    """A `mashbox run` of the starter on the exact engine."""
-
-    def __init__(self, home: Path, log: Path, *options: str) -> None:
-        with socket.socket() as sock:
-            sock.bind(("127.0.0.1", 0))
-            self.port = sock.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.log = log
-        command = [sys.executable, "-m", "mashbox", "run", "smollm2-135m", "--engine", "exact", "--ui"]
-        with log.open("wb") as sink:
-            self.process = subprocess.Popen(
-                [*command, "--port", str(self.port), *options],
-                env=os.environ | {"MASHBOX_HOME": str(home)},
-                stdout=subprocess.DEVNULL,
-                stderr=sink,
-            )
-
-    def health(self) -> dict[str, Any]:
-        return dict(httpx.get(f"{self.url}/health", trust_env=False).json())
-
-    def until(self, condition: Callable[[], bool], seconds: float = 120) -> None:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            assert self.process.poll() is None, self.log.read_text()
-            try:
-                if condition():
-                    return
-            except httpx.HTTPError:
-                pass
-            time.sleep(0.05)
-        raise AssertionError(f"it never happened; the log says: {self.log.read_text()}")
-
-    def ready(self) -> None:
-        self.until(lambda: self.health()["status"] == "ok")
-
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=60)
+EXACT = ("--engine", "exact", "--ui")
 
 
 @pytest.fixture(scope="module")
 def server(model_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(model_home, tmp_path_factory.mktemp("run") / "log", "--ctx", "2048", "--slots", "4")
-    try:
-        server.ready()
-        yield server
-    finally:
-        server.process.kill()
-        server.process.wait()
+    log = tmp_path_factory.mktemp("run") / "log"
+    with serving(model_home, log, *EXACT, "--ctx", "2048", "--slots", "4") as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -181,19 +133,11 @@ def test_a_prompt_beyond_the_context_is_refused_with_both_numbers(client: openai
     assert 2048 in numbers and any(n > 2100 for n in numbers)
 
 
-def test_a_client_that_leaves_frees_its_slot(server: Server, client: openai.OpenAI) -> None:
-    with ask(client, max_tokens=1500, stream=True, temperature=1.0, seed=1) as stream:
-        next(iter(stream))
-        assert server.health()["live_rows"] == 1
-    server.until(lambda: server.health()["live_rows"] == 0, seconds=10)
-
-
 def test_models_and_health(server: Server, client: openai.OpenAI) -> None:
     model = client.models.retrieve("smollm2-135m")
     assert model.id == "smollm2-135m" and model.model_extra
     assert model.model_extra["max_model_len"] == 2048 and model.model_extra["slots"] == 4
     health = server.health()
-    assert health["compiles_after_ready"] == 0
     assert psutil.Process(health["worker_pid"]).is_running()
     assert httpx.head(f"{server.url}/anything", trust_env=False).status_code == 200
     # Served with --ui: the root is the page.
@@ -210,20 +154,8 @@ def test_only_the_worker_holds_torch(server: Server) -> None:
     assert "libtorch" not in libraries(server.process.pid)
 
 
-def test_a_killed_worker_comes_back(server: Server, client: openai.OpenAI) -> None:
-    pid = server.health()["worker_pid"]
-    os.kill(pid, signal.SIGKILL)
-    server.until(lambda: server.health()["worker_restarts"] == 1)
-    assert httpx.get(f"{server.url}/health", trust_env=False).status_code == 503
-    with pytest.raises(openai.InternalServerError) as refusal:
-        ask(client, max_tokens=1)
-    assert refusal.value.status_code == 503 and refusal.value.response.headers["retry-after"]
-    server.ready()
-    assert ask(client).choices[0].message.content == ANSWER
-
-
 def test_sigterm_ends_cleanly_and_takes_the_worker_along(model_home: Path, tmp_path: Path) -> None:
-    server = Server(model_home, tmp_path / "log", "--ctx", "512", "--slots", "1")
+    server = Server(model_home, tmp_path / "log", *EXACT, "--ctx", "512", "--slots", "1")
     server.ready()
     server.until(lambda: "Ctrl-C ends the server." in server.log.read_text())
     worker = server.health()["worker_pid"]

@@ -11,7 +11,8 @@ from typing import Any
 import anthropic
 import pytest
 
-from tests.test_main_job import Server
+from tests.real_server import serving
+from tests.test_main_job import EXACT
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -30,14 +31,12 @@ TOOL: Any = {
 
 @pytest.fixture(scope="module")
 def client(model_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[anthropic.Anthropic]:
-    server = Server(model_home, tmp_path_factory.mktemp("run") / "log", "--ctx", "2048", "--slots", "2")
-    try:
-        server.ready()
-        with anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0, timeout=120) as client:
-            yield client
-    finally:
-        server.process.kill()
-        server.process.wait()
+    log = tmp_path_factory.mktemp("run") / "log"
+    with (
+        serving(model_home, log, *EXACT, "--ctx", "2048", "--slots", "2") as server,
+        anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0, timeout=120) as client,
+    ):
+        yield client
 
 
 def test_the_starter_names_three_planets_streamed_and_not(client: anthropic.Anthropic) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import openai
 import pytest
 
-from tests.test_main_job import ANSWER, Server
+from tests.real_server import serving
+from tests.test_main_job import ANSWER, EXACT
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -33,15 +34,11 @@ TOOLS: Any = [
 
 @pytest.fixture(scope="module")
 def client(model_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
-    server = Server(model_home, tmp_path_factory.mktemp("run") / "log", "--ctx", "2048", "--slots", "2")
-    try:
-        server.ready()
+    log = tmp_path_factory.mktemp("run") / "log"
+    with serving(model_home, log, *EXACT, "--ctx", "2048", "--slots", "2") as server:
         url = f"{server.url}/v1"
         with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=120) as client:
             yield client
-    finally:
-        server.process.kill()
-        server.process.wait()
 
 
 def test_the_starter_names_three_planets_streamed_and_not(client: openai.OpenAI) -> None:

@@ -293,6 +293,7 @@ def test_a_real_server_from_start_to_ctrl_c(starter: Running) -> None:
     with Client(url) as client:
         story = client.chat([{"role": "user", "content": "Write a long story."}], max_tokens=12)
         first = next(story)
+        assert httpx.get(f"{url}/health", trust_env=False).json()["compiles_after_ready"] == 0
         starter.process.send_signal(signal.SIGINT)
         rest = list(story)
     assert [first, *rest][-1].reason == "length"  # type: ignore[union-attr]

@@ -321,7 +321,9 @@ def test_a_seed_gives_the_same_text_alone_and_beside_others(shared: Callable[[Bo
 
 
 @pytest.mark.slow
-def test_what_is_compiled_after_ready_is_counted_over_all_workers(tmp_path: Path) -> None:
+def test_what_is_compiled_after_ready_is_counted_over_all_workers(
+    tmp_path: Path, compiled: list[int]
+) -> None:
     async def body(local: LocalEngine) -> None:
         await collect(local, Request(id="a", prompt="calm", max_tokens=3))
         assert local.status().compiles_after_ready == 0
@@ -338,6 +340,7 @@ def test_what_is_compiled_after_ready_is_counted_over_all_workers(tmp_path: Path
             await local.wait_ready()
 
     run(tmp_path, body, fault="compile")
+    assert compiled.pop() == 2
 
 
 def test_a_stop_string_ends_the_answer_amid_tokens_that_came_together(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,6 +54,26 @@ class HostCache:
         self._entries: dict[int, Entry] = {}
         self._points: dict[int, Entry] = {}
         self._numbers = itertools.count()
+        self._pinned: set[int] = set()
+
+    @property
+    def spare(self) -> int:
+        """Bytes that can be had by putting out all that is not in use."""
+        return self.cap - sum(self._held(number).nbytes for number in self._pinned)
+
+    @contextmanager
+    def in_use(self, states: Collection[Any]) -> Iterator[None]:
+        """Within the block these states stay: one that is put out while it is in use frees no memory."""
+        used = {id(state) for state in states}
+        self._pinned = {
+            number
+            for number in self._order
+            if not used.isdisjoint(map(id, (state := self._held(number).state, getattr(state, "end", None))))
+        }
+        try:
+            yield
+        finally:
+            self._pinned = set()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -118,13 +139,14 @@ class HostCache:
     def room_for(self, ids: Ids, owner: str, nbytes: int, start: int = 0) -> bool:
         """Make room for a state of ``nbytes`` over ``ids`` from ``start`` on, to be copied under the cap.
 
-        Entries that it makes useless go: it holds all that they do. False when it can never fit.
+        Entries that it makes useless go: it holds all that they do. False when it can't fit.
         """
-        if nbytes + ids.nbytes > self.cap:
+        if nbytes + ids.nbytes > self.spare:
             return False
         for number, other in list(self._entries.items()):
             if (
-                other.owner == owner
+                number not in self._pinned
+                and other.owner == owner
                 and other.start >= start
                 and common_prefix(other.ids, ids) == len(other.ids)
             ):
@@ -144,7 +166,7 @@ class HostCache:
 
     def room_for_point(self, ids: Ids, owner: str, nbytes: int) -> bool:
         """Make room for a point of ``nbytes`` behind ``ids``; False if it is known or can never fit."""
-        if nbytes + ids.nbytes > self.cap or len(ids) in self.points(ids, owner):
+        if nbytes + ids.nbytes > self.spare or len(ids) in self.points(ids, owner):
             return False
         self._make_room(nbytes + ids.nbytes)
         return True
@@ -182,10 +204,13 @@ class HostCache:
         return [number for _, number in sorted(along)]
 
     def _make_room(self, nbytes: int) -> None:
-        """Evict until ``nbytes`` (no more than the cap) fit."""
+        """Evict until ``nbytes`` (no more than the spare ones) fit."""
         while self.bytes + self.point_bytes + nbytes > self.cap:
-            self._drop(next(iter(self._order)))
+            self._drop(next(number for number in self._order if number not in self._pinned))
             self.evictions += 1
+
+    def _held(self, number: int) -> Entry:
+        return self._entries.get(number) or self._points[number]
 
     def _newest(self) -> int:
         number = next(self._numbers)

@@ -36,6 +36,9 @@ _PIECE_LEAST = 16
 _PIECE_WEIGHTS = 600_000_000
 """Bytes of weights up to which a piece of PIECE_ALONE tokens takes about two seconds on two cores."""
 
+_FAR = 8192
+"""Tokens that are seen for little, beside what the weights cost; with each doubling a piece is half as long."""
+
 
 def pieces(weight_bytes: int) -> tuple[int, int]:
     """The two sizes for a model: as much shorter as its weights are larger, so that a step stays short.
@@ -46,6 +49,14 @@ def pieces(weight_bytes: int) -> tuple[int, int]:
     while alone > _PIECE_LEAST and alone * weight_bytes > PIECE_ALONE * _PIECE_WEIGHTS:
         alone //= 2
     return alone, max(alone * PIECE_SHARED // PIECE_ALONE, _PIECE_LEAST)
+
+
+def at_depth(size: int, read: int) -> int:
+    """The size of a piece behind ``read`` tokens: far into a prompt a token costs more, as it sees more."""
+    far = _FAR
+    while size > _PIECE_LEAST and read >= far:
+        size, far = size // 2, far * 2
+    return size
 
 
 class Live:
@@ -207,6 +218,7 @@ class Scheduler:
             # Looked for now, not when the slot was taken: what was read since then counts too.
             sequence.cached = self._slots.begin(sequence.slot, sequence.ids, sequence.tenant)
             sequence.read = sequence.cached
+        size = at_depth(size, sequence.read)
         piece = sequence.ids[sequence.read :][: self._slots.piece(sequence.slot, size)]
         last = len(piece) == sequence.prompt_left
         logits = self._runner.prefill(sequence.slot, piece.tolist(), logits=last)

@@ -8,7 +8,8 @@ slot ends.
 """
 
 import itertools
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,8 @@ import numpy as np
 from mashbox.engine.worker import points
 from mashbox.engine.worker.host_cache import HostCache, Ids, common_prefix
 from mashbox.engine.worker.runner import Runner
+
+_log = logging.getLogger(__name__)
 
 # Fewer tokens are read again faster than they are worth keeping.
 WORTH_SAVING = 32
@@ -117,10 +120,10 @@ class Slots:
         wanted, held = ids[:-1], self._held_by(owner)
         found = self._usable(self._cover(wanted, owner, held, index), wanted, owner, held)
         cover, length = found.cover, found.length
-        # Fetched before anything is saved, which may put them out.
         states = [entry.state for entry in self._host.get(cover.chain)]
         stays = min(cover.kept, length) if cover.source == index else 0
-        self._save_what_goes(index, stays)
+        with self._host.in_use([*states, *filter(None, [found.end])]):
+            self._save_what_goes(index, stays)
         if length and (states or cover.source != index):
             kept = min(cover.kept, length)
             self._runner.restore(index, states, length, found.end, source=cover.source, kept=kept)
@@ -192,15 +195,19 @@ class Slots:
         return cover._replace(kept=min(cover.kept, length), chain=chain)
 
     def _save_what_goes(self, index: int, stays: int) -> None:
-        """Send to host memory what a slot is about to lose and nobody else holds."""
+        """Send to host memory what a slot is about to lose and nobody else holds.
+
+        Where all of that has no room beside what is being taken up, its beginning goes there alone.
+        """
         slot = self._slots[index]
-        runner, ids, owner = self._runner, slot.ids, slot.owner
-        if not self._host.cap or self._not_worth(slot.length - stays, ids, owner, stays):
+        runner, owner = self._runner, slot.owner
+        if not self._host.cap or self._not_worth(slot.length - stays, slot.ids, owner, stays):
             return
         once = runner.snapshot_bytes
         each = (runner.kv_bytes // runner.slots - once) // runner.ctx
-        left = {**self._held_by(owner), index: ids[:stays]}
+        left = {**self._held_by(owner), index: slot.ids[:stays]}
         while True:
+            ids = slot.ids
             cover = self._cover(ids, owner, left, index)
             lost = slot.length - self._usable(cover, ids, owner, left).length
             if self._not_worth(lost, ids, owner, cover.reach):
@@ -208,11 +215,19 @@ class Slots:
             self._host.get(cover.chain)
             # Room is made before the copy is, so that the cap holds at every moment.
             start = cover.reach
-            if not self._host.room_for(ids, owner, once + each * (slot.length - start), start):
-                return
+            nbytes = once + each * (slot.length - start)
+            if not self._host.room_for(ids, owner, nbytes, start):
+                whole = nbytes + ids.nbytes <= self._host.cap
+                fitting = start + (self._host.spare - once - start * ids.itemsize) // (each + ids.itemsize)
+                if not whole or runner.recurrent or fitting - start < WORTH_SAVING:
+                    return
+                self._cut(index, fitting)
+                continue
             # What the copy builds on may have been what had to go.
             if all(key in self._host for key in cover.chain):
-                self._host.put(ids, owner, runner.export(index, start), start)
+                if (state := _copied(runner.export, index, start)) is None:
+                    return
+                self._host.put(ids, owner, state, start)
                 # Newer than the copy, which is of no use without it.
                 self._host.get(cover.chain)
                 return
@@ -236,8 +251,9 @@ class Slots:
             return
         slot.places = slot.places[1:]
         if self._host.room_for_point(slot.ids, slot.owner, self._runner.snapshot_bytes):
-            snapshot = self._runner.snapshot(index)
-            self._host.put_point(slot.ids, slot.owner, snapshot, fork=slot.length == slot.fork)
+            snapshot = _copied(self._runner.snapshot, index)
+            if snapshot is not None:
+                self._host.put_point(slot.ids, slot.owner, snapshot, fork=slot.length == slot.fork)
 
     def _cut(self, index: int, length: int, point: Any = None) -> None:
         """Keep the first ``length`` tokens of a slot, with the state ``point`` where it can't be cut."""
@@ -251,3 +267,12 @@ class Slots:
         else:
             self._runner.truncate(index, length)
         slot.length = length
+
+
+def _copied(copy: Callable[..., Any], *args: int) -> Any:
+    """What ``copy`` makes; None where the system has no memory for it: the requests go on without a cache."""
+    try:
+        return copy(*args)
+    except (OSError, MemoryError) as error:
+        _log.warning("There is no memory for a state in the prompt cache: %s", error)
+        return None

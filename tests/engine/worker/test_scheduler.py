@@ -94,6 +94,22 @@ def test_larger_models_are_read_in_shorter_pieces() -> None:
     assert sizes == sorted(sizes, reverse=True) and sizes[-1] == (16, 16)
 
 
+def test_a_long_prompt_is_read_in_shorter_pieces_the_further_it_is_read() -> None:
+    """Each token there sees more: a step must stay short beside others, and far below the step timeout."""
+    total = 40_000
+    runner, log = CountingRunner(slots=1, ctx=total + 8), Log()
+    scheduler = Scheduler(runner)
+    scheduler.submit(submit(1, [1] * total, max_tokens=1))
+    run(scheduler, log)
+    assert log.finish(1) and sum(runner.prefills) == total
+    assert runner.prefills == sorted(runner.prefills, reverse=True)
+    seen = 0
+    for size in runner.prefills:
+        assert size >= 16 and size * max(seen, 8192) <= PIECE_ALONE * 16_384
+        seen += size
+    assert len(runner.prefills) < 200
+
+
 def test_a_prompt_that_does_not_fit_is_refused_and_leaves_the_slots_alone() -> None:
     runner, log = CountingRunner(ctx=8), Log()
     scheduler = Scheduler(runner)

@@ -133,6 +133,42 @@ def test_nan_is_not_kept() -> None:
     assert 1 in log.failed and runner.held == [[]]
 
 
+def test_what_is_taken_up_and_what_is_saved_fit_the_cap_together() -> None:
+    """Neither is put out for the other while both are needed; of what has no room the beginning is saved."""
+    runner, log = CountingRunner(slots=1, ctx=512), Log()
+    host = HostCache(12 * 170)
+    watch(runner, host)
+    scheduler = Scheduler(runner, host=host)
+    a, b = tokens(0, 100), tokens(3, 120)
+    ask(scheduler, log, 1, a)
+    ask(scheduler, log, 2, b)
+    assert ask(scheduler, log, 3, a)[1] == 99
+    check_books(host)
+    answer, cached = ask(scheduler, log, 4, b)
+    assert answer == expected(runner, b, 4)
+    assert cached == (12 * 170 - 12 * 103) // 12
+    # One that never fits puts nothing else out.
+    ask(scheduler, log, 5, tokens(7, 400))
+    held = host.bytes
+    assert ask(scheduler, log, 6, tokens(9, 20))[1] == 0 and host.bytes == held
+
+
+def test_without_memory_for_the_cache_requests_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    class Short(RecurrentRunner):
+        def export(self, slot: int, start: int = 0) -> Any:
+            raise OSError(12, "Cannot allocate memory")
+
+        def snapshot(self, slot: int) -> Any:
+            raise OSError(12, "Cannot allocate memory")
+
+    runner, log, host = Short(slots=1, ctx=512), Log(), HostCache(BIG)
+    scheduler = Scheduler(runner, host=host)
+    for number, ids in enumerate([tokens(0, 100), tokens(3, 120)]):
+        assert ask(scheduler, log, number, ids)[0] == expected(runner, ids, 4)
+    check_books(host)
+    assert not host.bytes and "Cannot allocate memory" in caplog.text
+
+
 IDS = st.lists(st.integers(0, 3), max_size=12)
 
 
@@ -149,6 +185,23 @@ def check_books(host: HostCache) -> None:
     assert host.point_bytes == sum(p.state.nbytes + p.ids.nbytes for p in host._points.values())
     assert host.bytes + host.point_bytes <= host.cap
     assert sorted(host._order) == sorted([*host._entries, *host._points])
+
+
+def watch(runner: CountingRunner, host: HostCache) -> None:
+    """Have every copy into and out of host memory made within its books."""
+    export, restore = runner.export, runner.restore
+
+    def exported(slot: int, start: int = 0) -> Any:
+        state = export(slot, start)
+        assert host.bytes + host.point_bytes + state.nbytes + 4 * runner.length(slot) <= host.cap
+        return state
+
+    def restored(slot: int, states: Any, *args: Any, **more: Any) -> None:
+        held = [id(entry.state) for entry in host._entries.values()]
+        assert all(id(state) in held for state in states)
+        restore(slot, states, *args, **more)
+
+    runner.export, runner.restore = exported, restored  # type: ignore[method-assign]
 
 
 PUT = st.tuples(IDS, st.sampled_from("ab"), st.booleans(), st.sampled_from([0, 0, 3, 6]))
@@ -303,6 +356,7 @@ def _answers_equal_uncached_ones(
     runner: CountingRunner, turns: list[tuple[int, int, int, int, bool, str]], cap: int
 ) -> None:
     log, host = Log(), HostCache(cap)
+    watch(runner, host)
     scheduler = Scheduler(runner, host=host)
     prompts: dict[int, list[int]] = {}
     for number, (start, shared, own, count, cancel, tenant) in enumerate(turns):

@@ -1,0 +1,88 @@
+"""A ``mashbox run`` of the starter as users start it, in a process of its own."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+
+class Server:
+    """The process and what it says of itself. ``key``, if any, is sent where one is asked for."""
+
+    def __init__(self, home: Path, log: Path, *options: str, key: str = "") -> None:
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            self.port = sock.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = log
+        self._headers = {"authorization": f"Bearer {key}"} if key else {}
+        command = [sys.executable, "-m", "mashbox", "run", "smollm2-135m", "--port", str(self.port)]
+        with log.open("wb") as sink:
+            self.process = subprocess.Popen(
+                [*command, *options],
+                env=os.environ | {"MASHBOX_HOME": str(home)},
+                stdout=subprocess.DEVNULL,
+                stderr=sink,
+            )
+
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(self.url + path, headers=self._headers, trust_env=False, timeout=60)
+
+    def health(self) -> dict[str, Any]:
+        return dict(self.get("/health").json())
+
+    def figures(self) -> dict[str, float]:
+        """Every sample of /metrics, without the prefix; requests that ended by their reason."""
+        found = {}
+        for family in text_string_to_metric_families(self.get("/metrics").text):
+            for sample in family.samples:
+                name = sample.name.removeprefix("mashbox:")
+                found[".".join(filter(None, (name, sample.labels.get("finished_reason"))))] = sample.value
+        return found
+
+    def until(self, condition: Callable[[], object], seconds: float = 120) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            assert self.process.poll() is None, self.log.read_text()
+            try:
+                if condition():
+                    return
+            except httpx.HTTPError:
+                pass
+            time.sleep(0.05)
+        raise AssertionError(f"it never happened; the log says: {self.log.read_text()}")
+
+    def ready(self) -> None:
+        self.until(lambda: self.health()["status"] == "ok")
+
+    def stop(self) -> int:
+        """End it as a service manager does; its exit status."""
+        self.nothing_compiled()
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=60)
+
+    def nothing_compiled(self) -> None:
+        """Whatever was asked of it since it was ready."""
+        assert self.health()["compiles_after_ready"] in (0, None), self.log.read_text()
+
+
+@contextmanager
+def serving(home: Path, log: Path, *options: str, key: str = "") -> Iterator[Server]:
+    """A server that is ready; at the end it must have compiled nothing since."""
+    server = Server(home, log, *options, key=key)
+    try:
+        server.ready()
+        yield server
+        server.nothing_compiled()
+    finally:
+        server.process.kill()
+        server.process.wait()
