@@ -37,7 +37,7 @@ _PIECE_WEIGHTS = 600_000_000
 """Bytes of weights up to which a piece of PIECE_ALONE tokens takes about two seconds on two cores."""
 
 _FAR = 8192
-"""Tokens that are seen for little, beside what the weights cost; with each doubling a piece is half as long."""
+"""Tokens that are seen for little beside what the weights cost; a piece is halved at each doubling."""
 
 
 def pieces(weight_bytes: int) -> tuple[int, int]:
