@@ -3,10 +3,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 MODEL ?= smollm2-135m
-JOBS ?= 2
+# One more than the cores of a small machine: tests wait for servers and pauses a third of their time.
+JOBS ?= 3
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: run install dev check help-pages format test fast bench with-node ui ui-dev clean help
+.PHONY: run install dev check help-pages format test fast bench with-node ui ui-dev clean help \
+  lint types page-types help-check chromium
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,7 +27,8 @@ $(BIN)/python:
 	  || { echo 'Python has no venv module; on Debian and Ubuntu: apt install python3-venv' >&2; exit 1; }
 
 # What the install builds: the kernels and the chat page. Each looks by itself whether that is done.
-BUILT := hatch_build.py $(wildcard mashbox/engine/worker/kernels/cpu/*.[ch]* mashbox/ui/*.*) \
+BUILT := hatch_build.py $(wildcard mashbox/engine/worker/kernels/cpu/*.[ch]*) \
+  $(filter-out %.lock,$(wildcard mashbox/ui/*.*)) \
   $(shell find mashbox/ui/src -type f)
 
 $(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt $(BUILT)
@@ -33,17 +36,32 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt $(BUILT)
 	$(PIP) install --quiet -c constraints.txt -e .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.installed
-	@echo 'Installing what development needs ...'
-	$(PIP) install --quiet -c constraints.txt -e '.[dev]'
-	@touch $@
+# All at once: an install a second time would build the package a second time. Python files are compiled on all cores.
+$(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt $(BUILT)
+	@echo 'Installing mashbox, torch and what development needs into $(VENV), building kernels and chat page ...'
+	$(PIP) install --quiet --no-compile -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -W ignore -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1 || true
+	@touch $(VENV)/.installed $@
 
+CHECKS := lint types page-types help-check
 check: dev ## formatting, lint, types, help pages
+	@$(MAKE) --no-print-directory -j2 --output-sync=target $(CHECKS)
+
+lint: dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+types: dev
 	$(BIN)/mypy
+
+page-types: dev
 	$(BIN)/python -m mashbox.ui.build check
+
+help-check: dev
 	$(BIN)/python docs/help_pages.py --check
+
+chromium:
+	@packaging/chromium.sh
 
 help-pages: dev ## write docs/help.md from the commands
 	$(BIN)/python docs/help_pages.py
@@ -52,12 +70,12 @@ format: dev ## put the formatting right
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: check ## everything: checks, then all tests
-	@packaging/chromium.sh
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+test: dev ## everything: checks, then all tests
+	@$(MAKE) --no-print-directory -j2 --output-sync=target chromium $(CHECKS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 fast: dev ## the tests for the loop while you work
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m 'not slow and not real' -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m 'not slow and not real' -q
 
 bench: install ## figures against llama.cpp; PEER names the folder of its binaries
 	$(BIN)/python benchmarks/serving.py --model $(MODEL) $(if $(PEER),--peer $(PEER))

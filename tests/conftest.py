@@ -15,6 +15,45 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 MODEL_HOME = Path(__file__).parent.parent / ".test-models"
 
 
+LONG = (
+    "agents/test_claude_code.py",
+    "test_main_job.py",
+    "engine/worker/kernels/test_sanitized.py",
+    "cli/test_bench.py",
+    "engine/test_local.py",
+    "server/test_schemathesis.py",
+    "ui/test_trouble.py",
+    "agents/test_pi.py",
+    "agents/test_codex.py",
+    "test_load.py",
+    "cli/test_run.py",
+    "ui/test_access.py",
+    "ui/test_conversations.py",
+    "ui/test_safety.py",
+    "engine/worker/test_certify.py",
+    "engine/worker/load/test_gguf_real.py",
+    "engine/worker/kernels/test_fast_real.py",
+    "ui/test_real.py",
+    "ui/test_unit.py",
+    "cli/test_certifying.py",
+    "test_messages_job.py",
+    "test_responses_job.py",
+    "engine/worker/test_exact.py",
+    "engine/worker/kernels/test_agreement.py",
+    "cli/test_run_terminal.py",
+    "cli/test_terminal.py",
+    "pull/test_wheel.py",
+    "server/test_patience.py",
+)
+"""Files that take longest, in order. The first npm install of the agents is not waited for by two of them."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first: processes take file after file, and none shall begin a long one at the end."""
+    place = {Path(__file__).parent / name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path, len(LONG)))
+
+
 @contextmanager
 def home(folder: Path) -> Iterator[None]:
     """MASHBOX_HOME for the time of the block."""

@@ -49,13 +49,17 @@ def ours(qwen3: Path) -> ModelTokenizer:
     return ModelTokenizer.load(qwen3)
 
 
+@pytest.fixture(scope="module")
+def theirs(qwen3: Path) -> Any:
+    return AutoTokenizer.from_pretrained(qwen3)
+
+
 @pytest.mark.parametrize("thinking", [False, True])
 @pytest.mark.parametrize("tools", [[], [TOOL]], ids=["no tools", "tools"])
 @pytest.mark.parametrize("name", HISTORIES)
 def test_ids_are_those_of_transformers(
-    qwen3: Path, ours: ModelTokenizer, name: str, tools: list[Any], thinking: bool
+    theirs: Any, ours: ModelTokenizer, name: str, tools: list[Any], thinking: bool
 ) -> None:
-    theirs = AutoTokenizer.from_pretrained(qwen3)
     conversation = Conversation(messages=HISTORIES[name], tools=tools, thinking=thinking)
     expected = theirs.apply_chat_template(
         HISTORIES[name], tools=tools or None, add_generation_prompt=True, enable_thinking=thinking

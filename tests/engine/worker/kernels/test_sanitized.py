@@ -17,6 +17,8 @@ from mashbox.engine.worker.kernels import cpu
 cpu.library_path = lambda: Path({library!r})
 """
 TESTS = ("test_product.py", "test_fast.py", "test_packed.py", "test_shapes.py")
+WITHOUT_KERNELS = "not rotary_tables and not do_not_fit and not each_type_has"
+"""Tests of torch and of Python only: nothing of the library runs in them."""
 
 
 def runtime(name: str) -> str | None:
@@ -51,6 +53,8 @@ def test_no_foreign_memory_and_nothing_undefined(tmp_path: Path, monkeypatch: py
             "pytest",
             "-q",
             "-x",
+            "-k",
+            WITHOUT_KERNELS,
             "-p",
             "sanitized",
             "-p",
