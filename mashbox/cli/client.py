@@ -224,14 +224,7 @@ class _Reading:
         if data == "[DONE]":
             self._done = True
             return
-        try:
-            chunk = json.loads(data)
-        except ValueError:
-            raise RemoteError("The server sent a piece of the answer that is not JSON.") from None
-        if not isinstance(chunk, dict):
-            return
-        if chunk.get("error"):
-            raise RemoteError(error_message(chunk) or "The server failed in the middle of the answer.")
+        chunk = chunk_of(data)
         self._usage = chunk.get("usage") or self._usage
         self._timings = chunk.get("timings") or self._timings
         for choice in chunk.get("choices") or []:
@@ -274,6 +267,19 @@ class _Reading:
             seconds=self._last - self._start,
             decode_rate=self._timings.get("predicted_per_second") or measured,
         )
+
+
+def chunk_of(data: str) -> dict[str, Any]:
+    """A chunk of a streamed answer, empty when it is no object. Raises RemoteError for one that tells an error."""
+    try:
+        chunk = json.loads(data)
+    except ValueError:
+        raise RemoteError("The server sent a piece of the answer that is not JSON.") from None
+    if not isinstance(chunk, dict):
+        return {}
+    if chunk.get("error"):
+        raise RemoteError(error_message(chunk) or "The server failed in the middle of the answer.")
+    return chunk
 
 
 def error_message(body: Any) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 
-from mashbox.cli.client import CONNECT_SECONDS, SILENT_SECONDS, error_message, refused
+from mashbox.cli.client import CONNECT_SECONDS, SILENT_SECONDS, chunk_of, refused
 from mashbox.cli.sse import Parser
 from mashbox.errors import RemoteError, Unreachable
 
@@ -184,14 +184,7 @@ class _Chunks:
         if data == "[DONE]":
             self.done = True
             return
-        try:
-            chunk = json.loads(data)
-        except ValueError:
-            raise RemoteError("The server sent a piece of the answer that is not JSON.") from None
-        if not isinstance(chunk, dict):
-            return
-        if chunk.get("error"):
-            raise RemoteError(error_message(chunk) or "The server failed in the middle of the answer.")
+        chunk = chunk_of(data)
         self.usage = chunk.get("usage") or self.usage
         for choice in chunk.get("choices") or []:
             if _says_something(choice):
