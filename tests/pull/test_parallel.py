@@ -19,13 +19,14 @@ def test_results_keep_the_jobs_order() -> None:
 
 def test_no_more_than_so_many_run_at_once() -> None:
     running, most, lock = 0, 0, threading.Lock()
+    three = threading.Barrier(3, timeout=20)
 
     def job(progress: Progress) -> None:
         nonlocal running, most
         with lock:
             running += 1
             most = max(most, running)
-        time.sleep(0.01)
+        three.wait()
         with lock:
             running -= 1
 

@@ -20,7 +20,7 @@ from mashbox.server.app import create_app
 from mashbox.server.connection import BUFFER_BYTES
 from mashbox.server.serve import check_exposure, open_socket, serve
 from mashbox.server.settings import ServerSettings, is_loopback
-from tests.server.live import events_of
+from tests.server.live import events_of, eventually
 from tests.server.scripted import ScriptedEngine
 
 ROOT = Path(__file__).parents[2]
@@ -68,6 +68,17 @@ class Process:
         return self.process.returncode, out, err
 
 
+def takes_no_more(server: Process) -> bool:
+    """Whether it has heard a signal: it listens no longer."""
+    try:
+        httpx.get(f"{server.url}/health", trust_env=False)
+    except httpx.ConnectError:
+        return True
+    except httpx.TransportError:
+        pass
+    return False
+
+
 @contextlib.contextmanager
 def started(drain_s: float = 5.0, pause_s: float = 0.0) -> Iterator[Process]:
     server = Process(drain_s, pause_s)
@@ -80,7 +91,7 @@ def started(drain_s: float = 5.0, pause_s: float = 0.0) -> Iterator[Process]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_an_idle_server_with_status_0(number: int) -> None:
-    with started() as server, httpx.Client(base_url=server.url, trust_env=False) as client:
+    with started(drain_s=60) as server, httpx.Client(base_url=server.url, trust_env=False) as client:
         assert server.hello["torch"] is False
         assert client.post(CHAT, json=ASK).status_code == 200
         begun = time.monotonic()
@@ -88,7 +99,7 @@ def test_a_signal_ends_an_idle_server_with_status_0(number: int) -> None:
         status, out, err = server.end()
     assert status == 0, err
     assert json.loads(out) == {"stopped": True}
-    assert time.monotonic() - begun < 4
+    assert time.monotonic() - begun < 30
     assert "Traceback" not in err
 
 
@@ -101,9 +112,7 @@ def test_a_running_answer_is_finished_and_new_ones_are_not_taken() -> None:
             parts = answer.iter_text()
             text = next(parts)
             server.signal(signal.SIGTERM)
-            time.sleep(0.4)
-            with pytest.raises(httpx.ConnectError), httpx.Client(trust_env=False) as other:
-                other.get(f"{server.url}/health")
+            eventually(lambda: takes_no_more(server))
             text += "".join(parts)
         status, _, err = server.end()
     assert status == 0, err
@@ -123,7 +132,7 @@ def test_what_outlasts_the_drain_ends_with_the_error_event(twice: bool) -> None:
             text = next(parts)
             server.signal(signal.SIGINT)
             if twice:
-                time.sleep(0.3)
+                eventually(lambda: takes_no_more(server))
                 server.signal(signal.SIGINT)
             text += "".join(parts)
         status, _, err = server.end()

@@ -47,7 +47,7 @@ def test_a_client_that_leaves_while_answered_is_dropped(path: str, stream: bool)
         with server.connect() as sock:
             server.post_raw(path, {**BODIES[path], "stream": stream}, sock)
             assert hold.reached.wait(5)
-        eventually(lambda: idle(server, engine), within=3.0)
+        eventually(lambda: idle(server, engine))
         assert engine.cancelled == 1
 
 
@@ -63,7 +63,7 @@ def test_a_client_that_leaves_the_line_never_starts(stream: bool) -> None:
             with server.connect() as third:
                 server.post_raw(CHAT, {**ASK, "stream": stream}, third)
                 eventually(lambda: server.service.line.waiting == 1)
-            eventually(lambda: server.service.line.waiting == 0, within=3.0)
+            eventually(lambda: server.service.line.waiting == 0)
             hold.release()
             for sock in (first, second):
                 assert sock.recv(15) == b"HTTP/1.1 200 OK"
@@ -78,7 +78,7 @@ def test_a_client_that_leaves_while_its_prompt_is_encoded() -> None:
             server.post_raw(CHAT, ASK, sock)
             assert hold.reached.wait(5)
             assert len(server.service._enders) == 1
-        eventually(lambda: not server.service._enders, within=3.0)
+        eventually(lambda: not server.service._enders)
         hold.release()
         assert engine.requests == []
 
@@ -92,7 +92,7 @@ def test_a_client_that_leaves_with_a_second_request_on_its_way() -> None:
             assert hold.reached.wait(5)
             server.post_raw(CHAT, ASK, sock)
             time.sleep(0.05)
-        eventually(lambda: idle(server, engine), within=3.0)
+        eventually(lambda: idle(server, engine))
 
 
 def test_many_leaving_at_random_leave_nothing_behind() -> None:
@@ -168,12 +168,11 @@ def test_streams_are_never_silent_for_long(path: str) -> None:
         server.client() as client,
         client.stream("POST", path, json={**BODIES[path], "stream": True}) as it,
     ):
-        stamps, text = [time.monotonic()], ""
-        for part in it.iter_text():
-            stamps.append(time.monotonic())
-            text += part
-    assert max(b - a for a, b in itertools.pairwise(stamps)) < 0.8
-    assert text.count(": keep-alive\n\n") >= 5
+        text = "".join(it.iter_text())
+    # Ten at most in each of the two pauses.
+    before, _, after = text.partition('"a"')
+    between, _, _ = after.partition('"b"')
+    assert min(pause.count(": keep-alive\n\n") for pause in (before, between)) >= 3
     assert events_of(text)[-1] == "[DONE]"
 
 
