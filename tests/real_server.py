@@ -1,8 +1,8 @@
 """A ``mashbox run`` of the starter as users start it, in a process of its own."""
 
 import os
+import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,13 +19,10 @@ class Server:
     """The process and what it says of itself. ``key``, if any, is sent where one is asked for."""
 
     def __init__(self, home: Path, log: Path, *options: str, key: str = "") -> None:
-        with socket.socket() as sock:
-            sock.bind(("127.0.0.1", 0))
-            self.port = sock.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = ""
         self.log = log
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
-        command = [sys.executable, "-m", "mashbox", "run", "smollm2-135m", "--port", str(self.port)]
+        command = [sys.executable, "-m", "mashbox", "run", "smollm2-135m", "--port", "0"]
         with log.open("wb") as sink:
             self.process = subprocess.Popen(
                 [*command, *options],
@@ -62,7 +59,18 @@ class Server:
         raise AssertionError(f"it never happened; the log says: {self.log.read_text()}")
 
     def ready(self) -> None:
+        """Wait until it serves, at the address that it prints: a port chosen here may be taken by then."""
+        self.until(lambda: bool(self.url or self._printed_url()))
         self.until(lambda: self.health()["status"] == "ok")
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def _printed_url(self) -> str:
+        found = re.search(r"^Ready after .* s: (http://\S+)$", self.log.read_text(), re.MULTILINE)
+        self.url = found[1] if found else ""
+        return self.url
 
     def stop(self) -> int:
         """End it as a service manager does; its exit status."""
