@@ -270,7 +270,7 @@ class _Reading:
 
 
 def chunk_of(data: str) -> dict[str, Any]:
-    """A chunk of a streamed answer, empty when it is no object. Raises RemoteError for one that tells an error."""
+    """A chunk of a streamed answer, empty when it is no object; RemoteError for one that tells an error."""
     try:
         chunk = json.loads(data)
     except ValueError:
