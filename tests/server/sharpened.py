@@ -89,6 +89,8 @@ def _chat(body: Json, message: Json) -> None:
         "anyOf": [{"type": "object", "properties": each, "required": ["role"]} for each in (message, answer)]
     }
     body["messages"]["minItems"] = 1
+    # It needs an answer at the end of the messages, and a template that shows it.
+    body["continue_final_message"] = {"enum": [None, False]}
     body["tools"]["items"]["properties"]["function"]["properties"]["name"] = TEXT
     body["tool_choice"] = CHOICES
     body["top_logprobs"] = NONE
