@@ -105,11 +105,12 @@ def ask(route: Route, body: Mapping[str, Any], limit: int, deadline: float, conn
     Raises Unreachable, and RemoteError for what the server refuses.
     """
     connection = _connect(route)
-    connections.add(connection.sock)
+    sock = connection.sock  # the connection forgets it where the server says that it will close
+    connections.add(sock)
     try:
         asked, pieces, cut = _exchange(route, connection, json.dumps(body).encode(), deadline)
     finally:
-        connections.remove(connection.sock)
+        connections.remove(sock)
         connection.close()
     return _read(route, pieces, asked=asked, ended=time.monotonic(), limit=limit, cut=cut)
 
@@ -141,15 +142,15 @@ def _exchange(
         asked = time.monotonic()
         connection.request("POST", path, content, {**route.headers, "Content-Type": "application/json"})
         sock.settimeout(_patience(deadline))
-        response = connection.getresponse()
-        if response.status != 200:
-            raise _refusal(route, response)
-        while data := response.read1(READ_BYTES):
-            now = time.monotonic()
-            pieces.append((now, data))
-            if now > deadline:
-                return asked, pieces, True
-            sock.settimeout(_patience(deadline))
+        with connection.getresponse() as response:
+            if response.status != 200:
+                raise _refusal(route, response)
+            while data := response.read1(READ_BYTES):
+                now = time.monotonic()
+                pieces.append((now, data))
+                if now > deadline:
+                    return asked, pieces, True
+                sock.settimeout(_patience(deadline))
     except TimeoutError:
         if time.monotonic() < deadline:
             raise Unreachable(f"{route.url} does not answer (silent for too long).") from None
