@@ -17,6 +17,7 @@ MODEL_HOME = Path(__file__).parent.parent / ".test-models"
 
 LONG = (
     "agents/test_claude_code.py",
+    "test_faults_job.py",
     "test_main_job.py",
     "engine/worker/kernels/test_sanitized.py",
     "cli/test_bench.py",
