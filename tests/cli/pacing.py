@@ -6,12 +6,13 @@ Prompts are read one at a time, and their known beginnings take no time; answers
 
 import contextlib
 import json
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.http_server import http_server, read_body
 
 
 class PacedServer:
@@ -79,7 +80,7 @@ def _handler(server: PacedServer) -> type[BaseHTTPRequestHandler]:
                 self._json(404, {})
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            body = json.loads(read_body(self))
             with server.lock:
                 server.requests.append(body)
                 number = len(server.requests)
@@ -143,27 +144,9 @@ def _handler(server: PacedServer) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-class _Server(ThreadingHTTPServer):
-    """A client may leave at any time; that is no fault to report."""
-
-    daemon_threads = True
-    request_queue_size = 64
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exc_info()[1], OSError):
-            super().handle_error(request, client_address)
-
-
 @contextlib.contextmanager
 def paced(port: int = 0, **options: Any) -> Iterator[PacedServer]:
     script = PacedServer(**options)
-    server = _Server(("127.0.0.1", port), _handler(script))
-    thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.02))
-    thread.start()
-    script.url = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
+    with http_server(_handler(script), port) as server:
+        script.url = server.url
         yield script
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -5,8 +5,10 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.http_server import http_server, read_body
 
 Step = dict[str, Any] | str | float
 """A chunk as a dict, raw bytes of the stream as text, or a pause in seconds."""
@@ -77,7 +79,7 @@ def _handler(script: ScriptedServer) -> type[BaseHTTPRequestHandler]:
                 self._json(404, {})
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            body = json.loads(read_body(self))
             script.requests.append(body)
             script.keys.append(self.headers["authorization"])
             reply = script.replies.pop(0)
@@ -115,14 +117,6 @@ def _handler(script: ScriptedServer) -> type[BaseHTTPRequestHandler]:
 
 @contextlib.contextmanager
 def serving(script: ScriptedServer, port: int = 0) -> Iterator[ScriptedServer]:
-    server = ThreadingHTTPServer(("127.0.0.1", port), _handler(script))
-    server.daemon_threads = True
-    thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.02))
-    thread.start()
-    script.url = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
+    with http_server(_handler(script), port) as server:
+        script.url = server.url
         yield script
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -10,9 +10,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from tests.http_server import http_server
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LFS_SUFFIXES = (".gguf", ".safetensors")
@@ -198,16 +200,10 @@ def serve() -> Iterator[Hub]:
     """The hub, on a free port of the loopback interface."""
     hub = Hub()
     handler = type("Handler", (_Handler,), {"hub": hub})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    hub.url = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
-        yield hub
-    finally:
-        if hub.hold is not None:
-            hub.hold.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with http_server(handler) as server:
+        hub.url = server.url
+        try:
+            yield hub
+        finally:
+            if hub.hold is not None:
+                hub.hold.set()

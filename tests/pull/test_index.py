@@ -6,7 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 from mashbox.errors import NoNetwork, WrongHash
 from mashbox.pull import ensure, index, transfer, wheel
+from tests.http_server import http_server
 from tests.pull.conftest import Recorder
 from tests.pull.test_wheel import entry, publish
 
@@ -86,21 +87,13 @@ def online(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
             with contextlib.suppress(OSError):
                 self.wfile.write(body)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.02))
-    thread.start()
-    served.url = f"http://127.0.0.1:{server.server_address[1]}"
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    monkeypatch.setenv("PIP_INDEX_URL", f"{served.url}/simple/")
     for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_CERT"):
         monkeypatch.delenv(name, raising=False)
-    try:
+    with http_server(Handler) as server:
+        served.url = server.url
+        monkeypatch.setenv("PIP_INDEX_URL", f"{served.url}/simple/")
         yield served
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 class Interrupting(Recorder):
