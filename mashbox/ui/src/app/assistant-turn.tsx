@@ -9,6 +9,7 @@ import { IconButton } from "./button";
 import { CopyButton } from "./copy-button";
 import { RetryIcon } from "./icons";
 import type { Run } from "./run";
+import { atEnd } from "./scroll";
 import { Versions } from "./versions";
 import { health, model } from "../api/server";
 
@@ -26,7 +27,7 @@ export function AssistantTurn({ message: kept, run, last }: Props) {
       {thinking && <Thinking text={thinking} seconds={thoughtFor(message, streaming)} />}
       {text && (
         <div data-testid="answer">
-          <Answer text={text} streaming={streaming} />
+          <Answer text={text} streaming={streaming} fromEnd={atEnd.peek()} />
         </div>
       )}
       {calls && <ToolCalls calls={calls} />}

@@ -16,6 +16,11 @@ export function scrollTo(message: string): void {
   requestAnimationFrame(settle);
 }
 
+/** The message that is to be brought into view. */
+export function isAsked(message: string): boolean {
+  return asked === message;
+}
+
 export function scrollToEnd(): void {
   asked = null;
   atEnd.value = true;
@@ -24,7 +29,8 @@ export function scrollToEnd(): void {
 
 /** Another conversation was opened: its end is shown, unless one of its messages is asked for. */
 export function begin(): void {
-  if (!asked) scrollToEnd();
+  if (asked) settle();
+  else scrollToEnd();
 }
 
 /** What stands in a conversation that is not begun is read from its top. */

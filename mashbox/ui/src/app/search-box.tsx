@@ -89,9 +89,10 @@ async function reveal({ conversation: { id }, message }: Hit): Promise<void> {
   const tree = await loadTree(id);
   const conversation = conversations.peek().get(id);
   if (message && conversation) setChosen(id, choose(tree, conversation.chosen, message.id));
+  // Before it is shown: it is drawn from there on.
+  if (message) scrollTo(message.id);
   await open(id);
   leaveSidebar();
-  if (message) scrollTo(message.id);
 }
 
 /** What is found, a moment after the last key; null without a query. */

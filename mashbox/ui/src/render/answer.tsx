@@ -10,14 +10,16 @@ export interface AnswerProps {
   /** Markdown; grows at its end while `streaming`. */
   text: string;
   streaming: boolean;
+  /** Whether the reader is at its end when it comes. */
+  fromEnd?: boolean;
 }
 
 /** One answer of the model. */
-export function Answer({ text, streaming }: AnswerProps) {
+export function Answer({ text, streaming, fromEnd = false }: AnswerProps) {
   const root = useRef<HTMLDivElement>(null);
   const [slot] = useState<{ view: AnswerView | null }>({ view: null });
   useLayoutEffect(() => {
-    const view = new AnswerView(root.current!);
+    const view = new AnswerView(root.current!, fromEnd);
     slot.view = view;
     return () => view.dispose();
   }, [slot]);

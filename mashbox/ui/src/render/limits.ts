@@ -3,7 +3,12 @@ export const limits = {
   /** One top-level block. It and all behind it are plain from here on. */
   block: 200_000,
   /** The text of one paragraph, heading or cell. */
-  inline: 10_000,
+  inline: 60_000,
+  /** What is drawn of it as one, and a part of it that can't be cut into such pieces. */
+  piece: 2_000,
+  uncut: 10_000,
+  /** Pieces of it that are laid out as one: each time a word comes, all lines are broken anew. */
+  pieces: 4,
   /** Elements that one paragraph may hold inside each other; deeper marks are dropped, their text stays. */
   inlineDepth: 20,
   /** Containers (quotes, lists, their items) inside each other. */

@@ -1,6 +1,8 @@
 import type { References } from "./blocks";
 import { CodeBlock } from "./code-block";
-import { drawFormula, drawInline } from "./inline";
+import { limits } from "./limits";
+import { drawFormula } from "./inline";
+import { InlineText } from "./inline-text";
 import { mathsAreLoaded } from "./maths";
 import { PlainText } from "./plain-text";
 import { t } from "../texts";
@@ -20,7 +22,8 @@ export interface MountedBranch {
 export interface MountedLeaf {
   node: Leaf;
   element: Element;
-  content: CodeBlock | PlainText | null;
+  /** What draws the text; null for rules and formulas. */
+  content: CodeBlock | PlainText | InlineText | null;
   labels: ReadonlySet<string>;
   awaitsMaths: boolean;
 }
@@ -58,9 +61,16 @@ export function leavesOf(mounted: Mounted): MountedLeaf[] {
   return isLeaf(mounted) ? [mounted] : mounted.children.flatMap(leavesOf);
 }
 
-/** Draws a leaf's text anew: a link target or KaTeX has come. */
-export function redraw(leaf: MountedLeaf, context: Context): void {
-  fill(leaf, context);
+/** Draws again what of a leaf asks for link targets that have changed. */
+export function relabel(leaf: MountedLeaf, context: Context): void {
+  if (!(leaf.content instanceof InlineText) || !intersects(leaf.labels, context.relabelled)) return;
+  noteDrawn(leaf, leaf.content.relabel(context.relabelled, context.references), context);
+}
+
+/** Draws one formula, or piece of a paragraph with some, that waits for KaTeX. */
+export function drawMaths(leaf: MountedLeaf, context: Context): void {
+  if (leaf.content instanceof InlineText) noteDrawn(leaf, leaf.content.drawMaths(context.references), context);
+  else fill(leaf, context);
 }
 
 function isLeaf(mounted: Mounted): mounted is MountedLeaf {
@@ -80,17 +90,20 @@ function update(mounted: Mounted, node: TreeNode, context: Context): boolean {
 function updateLeaf(mounted: MountedLeaf, node: Leaf, context: Context): boolean {
   const before = mounted.node;
   if (isSame(before, node)) {
-    if (intersects(mounted.labels, context.relabelled)) fill(mounted, context);
+    relabel(mounted, context);
     return true;
   }
   if (!isAlike(before, node)) return false;
-  if (mounted.content) {
+  const { content } = mounted;
+  const grows = content instanceof CodeBlock || content instanceof PlainText;
+  if (grows) {
     if (!node.text.startsWith(before.text)) return false;
-    mounted.content.grow(node.text.slice(before.text.length));
-    if (mounted.content instanceof CodeBlock) context.onCode(mounted.content);
+    content.grow(node.text.slice(before.text.length));
+    if (content instanceof CodeBlock) context.onCode(content);
   }
   mounted.node = node;
-  if (!mounted.content) fill(mounted, context);
+  relabel(mounted, context);
+  if (!grows) fill(mounted, context);
   return true;
 }
 
@@ -101,15 +114,37 @@ function intersects(a: ReadonlySet<string>, b: ReadonlySet<string>): boolean {
 }
 
 function mount(node: TreeNode, context: Context): Mounted {
-  return node.kind === "branch" ? mountBranch(node, context) : mountLeaf(node, context);
+  const steps = mountInSteps(node, context, () => undefined);
+  for (;;) {
+    const { done, value } = steps.next();
+    if (done) return value;
+  }
 }
 
-function mountBranch(node: Branch, context: Context): MountedBranch {
+/** Mounts a node a little at a time. `put` is given its element, which then grows; what is mounted comes at the end. */
+export function* mountInSteps(node: TreeNode, context: Context, put: (element: Element) => void): Generator<void, Mounted> {
+  if (node.kind === "branch") return yield* mountBranch(node, context, put);
+  const first = node.shape === "inline" && node.text.length > step ? { ...node, text: node.text.slice(0, step) } : node;
+  const mounted = mountLeaf(first, context);
+  put(mounted.element);
+  yield;
+  for (let end = 2 * step; mounted.node.text.length < node.text.length; end += step) {
+    updateLeaf(mounted, { ...node, text: node.text.slice(0, end) }, context);
+    yield;
+  }
+  return mounted;
+}
+
+/** Characters of a long paragraph that are drawn at once. */
+const step = 2 * limits.piece;
+
+function* mountBranch(node: Branch, context: Context, put: (element: Element) => void): Generator<void, Mounted> {
   const holder = document.createElement(node.tag);
   if (node.tag === "ol" && node.start !== null) holder.setAttribute("start", String(node.start));
   const element = node.tag === "table" ? scrollBox(holder, node.start ?? 1) : holder;
   const mounted: MountedBranch = { node, element, holder, children: [] };
-  patch(holder, mounted.children, node.children, context);
+  put(element);
+  for (const child of node.children) mounted.children.push(yield* mountInSteps(child, context, (made) => holder.append(made)));
   settleParts(mounted, 0);
   return mounted;
 }
@@ -132,17 +167,19 @@ function scrollBox(table: Element, firstRow: number): Element {
 }
 
 function mountLeaf(node: Leaf, context: Context): MountedLeaf {
-  const content = contentOf(node);
-  const element = content?.element ?? document.createElement(elementTag(node));
+  const whole = wholeOf(node);
+  const element = whole?.element ?? document.createElement(elementTag(node));
+  const content = whole ?? (node.shape === "inline" ? new InlineText(element) : null);
   const mounted: MountedLeaf = { node, element, content, labels: new Set(), awaitsMaths: false };
-  if (content) context.drawnLeaves++;
+  if (whole) context.drawnLeaves++;
   else fill(mounted, context);
-  if (!content && node.className !== "") element.className = node.className;
-  if (content instanceof CodeBlock) context.onCode(content);
+  if (!whole && node.className !== "") element.className = node.className;
+  if (whole instanceof CodeBlock) context.onCode(whole);
   return mounted;
 }
 
-function contentOf(node: Leaf): CodeBlock | PlainText | null {
+/** What makes its own element. */
+function wholeOf(node: Leaf): CodeBlock | PlainText | null {
   if (node.shape === "code") return new CodeBlock(node.text, node.info);
   return node.shape === "plain" ? new PlainText(node.text, plainTag(node.tag)) : null;
 }
@@ -158,53 +195,22 @@ function elementTag(node: Leaf): string {
 }
 
 function fill(mounted: MountedLeaf, context: Context): void {
-  const { node, element } = mounted;
-  context.drawnLeaves++;
-  if (node.shape === "rule") return;
-  if (node.shape === "formula") {
-    mounted.awaitsMaths = !mathsAreLoaded();
-    context.awaitsMaths ||= mounted.awaitsMaths;
-    element.replaceChildren();
-    drawFormula(node.text, true, element);
+  const { node, element, content } = mounted;
+  if (content instanceof InlineText) {
+    noteDrawn(mounted, content.show(node.text, node.task, context.references), context);
     return;
   }
-  const isFirst = !element.hasChildNodes();
-  const holder = isFirst ? element : document.createElement("div");
-  Object.assign(mounted, drawInline(node.text, context.references, holder));
+  context.drawnLeaves++;
+  if (node.shape !== "formula") return;
+  mounted.awaitsMaths = !mathsAreLoaded();
   context.awaitsMaths ||= mounted.awaitsMaths;
-  if (node.task !== null) holder.prepend(taskBox(node.task));
-  if (!isFirst) morph(element, holder);
+  element.replaceChildren();
+  drawFormula(node.text, true, element);
 }
 
-function taskBox(isDone: boolean): Element {
-  const box = document.createElement("span");
-  box.className = isDone ? "md-task md-done" : "md-task";
-  box.setAttribute("role", "img");
-  box.setAttribute("aria-label", isDone ? t.taskDone : t.taskOpen);
-  return box;
-}
-
-/** Gives `element` the children of `drawn`; those from the first that are equal stay, so that a selection in them does. */
-function morph(element: Element, drawn: Element): void {
-  let old = element.firstChild;
-  let fresh = drawn.firstChild;
-  while (old && fresh && old.isEqualNode(fresh)) {
-    old = old.nextSibling;
-    fresh = fresh.nextSibling;
-  }
-  if (old instanceof Text && fresh && fresh.nodeType === Node.TEXT_NODE && fresh.nodeValue!.startsWith(old.data)) {
-    old.appendData(fresh.nodeValue!.slice(old.length));
-    old = old.nextSibling;
-    fresh = fresh.nextSibling;
-  }
-  while (old) {
-    const next = old.nextSibling;
-    old.remove();
-    old = next;
-  }
-  while (fresh) {
-    const next = fresh.nextSibling;
-    element.append(fresh);
-    fresh = next;
-  }
+function noteDrawn(leaf: MountedLeaf, count: number, context: Context): void {
+  const { labels, awaitsMaths } = leaf.content as InlineText;
+  Object.assign(leaf, { labels, awaitsMaths });
+  context.drawnLeaves += count;
+  context.awaitsMaths ||= awaitsMaths;
 }

@@ -1,7 +1,18 @@
-import { BlockStream, type Change } from "./blocks";
+import { BlockStream, type Block, type Change } from "./blocks";
 import type { CodeBlock } from "./code-block";
+import { drawNext, drawSoon, forget, type Drawing } from "./frames";
 import { loadMaths } from "./maths";
-import { holds, leavesOf, patch, redraw, type Context, type Mounted, type MountedLeaf } from "./mount";
+import {
+  drawMaths,
+  holds,
+  leavesOf,
+  mountInSteps,
+  patch,
+  relabel,
+  type Context,
+  type Mounted,
+  type MountedLeaf,
+} from "./mount";
 import { toNode } from "./tree";
 
 /** Work done so far, for tests that hold the cost of an update: it must not grow with the answer. */
@@ -13,57 +24,91 @@ export interface Work {
   parsedCharacters: number;
 }
 
-/** Milliseconds of work after which the page gets its turn. */
-const budget = { first: 16, frame: 8 } as const;
-/** Characters taken at once: enough to be quick, few enough to stop in time. */
-const slice = 1024;
+/** Characters taken at once: enough to be quick, few enough to stop in time; more where they are only read. */
+const slice = { drawn: 1024, read: 8192 } as const;
 /** Share of the time that drawing may take while the answer grows, and its longest pause in milliseconds. */
 const pause = { times: 3, most: 500 } as const;
 const unlabelled: ReadonlySet<string> = new Set();
 /** Milliseconds that code must have been the same before it is given colours. */
 const rest = 400;
 
+/** A block of a whole text that is on its way to the page. */
+interface Arriving {
+  steps: Generator<void, Mounted>;
+  context: Context;
+  isOpen: boolean;
+}
+
 /**
  * Shows a growing Markdown text below one element.
  *
- * Text is taken in slices, some each animation frame; what is finished is never touched again, unless a link's
- * target or KaTeX comes later.
+ * A text that grows is taken in slices, some each frame; what is finished is never touched again, unless a link's
+ * target or KaTeX comes later. One that is whole is read first, then drawn block by block, from the end that the
+ * reader is at.
  */
-export class AnswerView {
+export class AnswerView implements Drawing {
   readonly work: Work = { updates: 0, drawnLeaves: 0, parsedCharacters: 0 };
   private text = "";
   private taken = 0;
   private isStreaming = false;
   private stream = new BlockStream();
   private open: Mounted[] = [];
+  /** Blocks of a whole text that are not on the page yet, and how many of the last are open. */
+  private undrawn: Block[] = [];
+  private undrawnOpen = 0;
+  private arriving: Arriving | null = null;
+  /** Whether a whole text is being read, before it is drawn. */
+  private isReading = false;
   /** Leaves of finished blocks that may have to be drawn anew. */
   private unsettled = new Set<MountedLeaf>();
+  /** Leaves that can have their formulas now. */
+  private formulas: MountedLeaf[] = [];
   private readonly codes = new Map<CodeBlock, ReturnType<typeof setTimeout>>();
-  private cancelTurn: (() => void) | null = null;
+  private timer: ReturnType<typeof setTimeout> | null = null;
   private notBefore = 0;
   private isFetchingMaths = false;
   private isDisposed = false;
 
-  constructor(private readonly root: Element) {}
+  constructor(
+    readonly root: Element,
+    readonly isFromEnd = false,
+  ) {}
 
   /** Shows `text`; if it begins with what was shown before, only what came is drawn. */
   update(text: string, isStreaming: boolean): void {
     if (!text.startsWith(this.text)) this.reset();
     this.text = text;
     this.isStreaming = isStreaming;
-    if (this.taken === 0) this.run(budget.first);
-    else if (this.taken < text.length) this.schedule();
+    if (this.taken === 0 && text !== "") drawSoon(this);
+    else if (this.isLeft()) this.schedule();
     if (!isStreaming) this.colourAll();
+  }
+
+  draw(end: number): boolean {
+    const start = performance.now();
+    this.work.updates++;
+    do this.step();
+    while (this.isLeft() && performance.now() < end);
+    this.work.parsedCharacters = this.stream.parsed;
+    const now = performance.now();
+    this.notBefore = now + Math.min(pause.most, (now - start) * pause.times);
+    if (!this.isLeft()) {
+      if (!this.isStreaming) this.colourAll();
+      return false;
+    }
+    if (!this.isStreaming) return true;
+    this.schedule();
+    return false;
   }
 
   /** Draws all that is left, at once. */
   flush(): void {
-    this.run(Infinity);
+    this.draw(Infinity);
   }
 
   dispose(): void {
     this.isDisposed = true;
-    this.cancelTurn?.();
+    this.unschedule();
     for (const timer of this.codes.values()) clearTimeout(timer);
     this.codes.clear();
   }
@@ -72,45 +117,51 @@ export class AnswerView {
     this.root.replaceChildren();
     this.stream = new BlockStream();
     this.open = [];
+    this.undrawn = [];
+    this.undrawnOpen = 0;
+    this.arriving = null;
+    this.isReading = false;
     this.unsettled.clear();
+    this.formulas = [];
     this.codes.clear();
     this.taken = 0;
   }
 
+  private isLeft(): boolean {
+    return this.taken < this.text.length || this.arriving !== null || this.undrawn.length > 0 || this.formulas.length > 0;
+  }
+
   private schedule(): void {
-    if (this.cancelTurn || this.isDisposed) return;
-    const turn = () => {
-      this.cancelTurn = null;
-      if (this.isStreaming && performance.now() < this.notBefore) this.schedule();
-      else this.run(budget.frame);
-    };
+    if (this.timer !== null || this.isDisposed) return;
     const wait = this.isStreaming ? this.notBefore - performance.now() : 0;
-    if (wait > 20) {
-      const timer = setTimeout(turn, wait);
-      this.cancelTurn = () => clearTimeout(timer);
-    } else {
-      const frame = requestAnimationFrame(turn);
-      this.cancelTurn = () => cancelAnimationFrame(frame);
-    }
+    if (wait <= 0) return drawNext(this);
+    this.timer = setTimeout(() => {
+      this.timer = null;
+      drawNext(this);
+    }, wait);
   }
 
-  private run(milliseconds: number): void {
-    const start = performance.now();
-    this.work.updates++;
-    do {
-      const end = Math.min(this.text.length, this.taken + slice);
-      const piece = this.text.slice(this.taken, end);
-      this.taken = end;
-      this.apply(this.stream.append(piece));
-    } while (this.taken < this.text.length && performance.now() - start < milliseconds);
-    this.work.parsedCharacters = this.stream.parsed;
-    const now = performance.now();
-    this.notBefore = now + Math.min(pause.most, (now - start) * pause.times);
-    if (this.taken < this.text.length) this.schedule();
-    else if (!this.isStreaming) this.colourAll();
+  private unschedule(): void {
+    if (this.timer !== null) clearTimeout(this.timer);
+    this.timer = null;
+    forget(this);
   }
 
-  private apply(change: Change): void {
+  private step(): void {
+    this.isReading ||= this.taken === 0 && !this.isStreaming;
+    if (this.taken < this.text.length) {
+      if (this.isReading) this.read();
+      else this.take();
+    } else if (this.arriving || this.undrawn.length > 0) this.drawBlock();
+    else this.drawFormula();
+  }
+
+  private take(): void {
+    // What comes goes behind the open blocks: they have to be there.
+    while (this.undrawnOpen > 0 || this.arriving?.isOpen) this.drawBlock();
+    const end = Math.min(this.text.length, this.taken + slice.drawn);
+    const change = this.stream.append(this.text.slice(this.taken, end));
+    this.taken = end;
     if (change.grown !== null) this.growCode(change.grown);
     else this.patch(change);
   }
@@ -128,13 +179,50 @@ export class AnswerView {
     const blocks = [...change.finished, ...change.open];
     const nodes = blocks.map((block, index) => toNode(block, (kept) => holds(this.open[index], kept)));
     patch(this.root, this.open, nodes, context);
-    for (const mounted of this.open.splice(0, change.finished.length)) {
-      mounted.element.classList.add("md-finished");
-      for (const leaf of leavesOf(mounted)) if (leaf.labels.size > 0 || leaf.awaitsMaths) this.unsettled.add(leaf);
+    for (const mounted of this.open.splice(0, change.finished.length)) this.finish(mounted);
+    if (change.relabelled.size > 0) for (const leaf of this.unsettled) relabel(leaf, context);
+    this.note(context);
+  }
+
+  private finish(mounted: Mounted): void {
+    mounted.element.classList.add("md-finished");
+    for (const leaf of leavesOf(mounted)) if (leaf.labels.size > 0 || leaf.awaitsMaths) this.unsettled.add(leaf);
+  }
+
+  /** Reads some more of a whole text, of which nothing is drawn yet. */
+  private read(): void {
+    const end = Math.min(this.text.length, this.taken + slice.read);
+    const { finished, open, grown } = this.stream.append(this.text.slice(this.taken, end));
+    this.taken = end;
+    this.isReading = end < this.text.length;
+    if (grown !== null) {
+      this.undrawn.at(-1)!.tokens[0]!.content += grown;
+      return;
     }
-    if (change.relabelled.size > 0) this.relabel(change.relabelled, context);
-    this.work.drawnLeaves += context.drawnLeaves;
-    if (context.awaitsMaths) this.fetchMaths();
+    this.undrawn.splice(this.undrawn.length - this.undrawnOpen);
+    this.undrawn.push(...finished, ...open);
+    this.undrawnOpen = open.length;
+  }
+
+  /** Draws a little of the block whose turn it is. */
+  private drawBlock(): void {
+    const { steps, context, isOpen } = (this.arriving ??= this.nextBlock());
+    const { done, value } = steps.next();
+    if (!done) return;
+    this.arriving = null;
+    if (!isOpen) this.finish(value);
+    else if (this.isFromEnd) this.open.unshift(value);
+    else this.open.push(value);
+    this.note(context);
+  }
+
+  private nextBlock(): Arriving {
+    const isOpen = this.isFromEnd ? this.undrawnOpen > 0 : this.undrawn.length <= this.undrawnOpen;
+    if (isOpen) this.undrawnOpen--;
+    const block = (this.isFromEnd ? this.undrawn.pop() : this.undrawn.shift())!;
+    const context = this.context(unlabelled);
+    const put = (element: Element) => (this.isFromEnd ? this.root.prepend(element) : this.root.append(element));
+    return { steps: mountInSteps(toNode(block), context, put), context, isOpen };
   }
 
   private context(relabelled: ReadonlySet<string>): Context {
@@ -142,14 +230,9 @@ export class AnswerView {
     return { references, relabelled, drawnLeaves: 0, awaitsMaths: false, onCode: (code) => this.onCode(code) };
   }
 
-  private relabel(labels: ReadonlySet<string>, context: Context): void {
-    for (const leaf of this.unsettled) {
-      if ([...leaf.labels].some((label) => labels.has(label))) redraw(leaf, context);
-    }
-  }
-
-  private leaves(): MountedLeaf[] {
-    return [...this.unsettled, ...this.open.flatMap(leavesOf)];
+  private note(context: Context): void {
+    this.work.drawnLeaves += context.drawnLeaves;
+    if (context.awaitsMaths) this.fetchMaths();
   }
 
   private fetchMaths(): void {
@@ -157,25 +240,23 @@ export class AnswerView {
     this.isFetchingMaths = true;
     void loadMaths().then((isLoaded) => {
       this.isFetchingMaths = false;
-      if (isLoaded) this.drawFormulas();
+      if (!isLoaded || this.isDisposed) return;
+      const leaves = [...this.unsettled, ...this.open.flatMap(leavesOf)].filter((leaf) => leaf.awaitsMaths);
+      this.formulas = this.isFromEnd ? leaves : leaves.reverse();
+      if (this.isLeft()) this.schedule();
     });
   }
 
-  /** Draws what waited for KaTeX, some each frame. */
-  private drawFormulas(): void {
-    if (this.isDisposed) return;
+  /** Draws one formula, or piece of text with some, that waited for KaTeX. */
+  private drawFormula(): void {
+    const leaf = this.formulas.at(-1);
+    if (!leaf) return;
     const context = this.context(unlabelled);
-    const end = performance.now() + budget.frame;
-    const waiting = this.leaves().filter((leaf) => leaf.awaitsMaths);
-    for (const [index, leaf] of waiting.entries()) {
-      if (index > 0 && performance.now() > end) {
-        requestAnimationFrame(() => this.drawFormulas());
-        break;
-      }
-      redraw(leaf, context);
-      if (leaf.labels.size === 0) this.unsettled.delete(leaf);
-    }
+    if (leaf.awaitsMaths) drawMaths(leaf, context);
     this.work.drawnLeaves += context.drawnLeaves;
+    if (leaf.awaitsMaths) return;
+    this.formulas.pop();
+    if (leaf.labels.size === 0) this.unsettled.delete(leaf);
   }
 
   /** Notes that a code block is new or grew. */
@@ -191,7 +272,7 @@ export class AnswerView {
   }
 
   private colourAll(): void {
-    if (this.taken < this.text.length) return;
+    if (this.isLeft()) return;
     for (const code of [...this.codes.keys()]) this.colour(code);
   }
 }

@@ -149,6 +149,7 @@ describe("an answer that grows", () => {
   it("begins anew when the text is another", () => {
     const shown = new Shown("one\n\ntwo\n");
     shown.view.update("three", false);
+    shown.view.flush();
     expect(shown.root.textContent).toBe("three");
   });
 
@@ -197,6 +198,13 @@ describe("the work of an update", () => {
     expect(lastCost(start, piece, 5 * limits.rows + 1)).toEqual(lastCost(start, piece, limits.rows + 1));
   });
 
+  it("does not grow with a paragraph", () => {
+    const piece = "Some **bold** words and `code`, then. ";
+    const leaves = (times: number) => lastCost("", piece, times).leaves;
+    expect(leaves(200)).toBeLessThanOrEqual(2);
+    expect(leaves(200)).toBeGreaterThan(0);
+  });
+
   it("is nothing but the new text in an open code block", () => {
     expect(lastCost("```py\n", "print('a line of code')\n", 2000)).toEqual({ leaves: 0, characters: 0 });
   });
@@ -207,12 +215,20 @@ describe("the work of an update", () => {
 });
 
 describe("what is too much", () => {
-  it("shows a very long paragraph as plain text, all of it, and the rest of the answer as ever", () => {
-    const words = "words and".repeat(limits.inline / 9 + 1);
+  it("shows a paragraph that can't be cut as plain text, all of it, and the rest of the answer as ever", () => {
+    const words = "**" + "words and ".repeat(limits.uncut / 10 + 1);
     const { root } = new Shown(words + "\n\n# Next\n");
-    expect(root.querySelector(".md-plain")!.textContent).toContain(words.trim());
+    expect(root.querySelector("p")!.textContent).toContain(words.trim());
     expect(root.querySelector(".md-note")!.textContent).toMatch(/plain text/);
     expect(root.querySelector("h3")!.textContent).toBe("Next");
+  });
+
+  it("gives a very long paragraph its form", () => {
+    const words = "Some **bold** words and `code` in them. ".repeat(300);
+    const { root } = new Shown(words + "\n\n# Next\n");
+    expect(root.querySelectorAll("p strong")).toHaveLength(300);
+    expect(root.querySelectorAll("p > .md-part")).toHaveLength(1);
+    expect(root.querySelector(".md-plain, .md-note")).toBeNull();
   });
 
   it("shows a line of a million characters in pieces, all of it", () => {
