@@ -1,3 +1,5 @@
+import { excerptOf } from "./excerpt";
+import { fold } from "./fold";
 import type { Conversation, Message } from "./types";
 
 /** A conversation that holds every word of a query, with a piece of text around the first of them. */
@@ -7,17 +9,6 @@ export interface Hit {
   message: Message | null;
   /** The piece, cut where words begin and end: odd places are hits. */
   excerpt: string[];
-}
-
-const BEFORE = 32;
-const AFTER = 96;
-
-/** Lower case without accents, of the same length, so that places in both agree. */
-export function fold(text: string): string {
-  return text.replace(/[^\x00-\x7f]|[A-Z]/g, (unit) => {
-    const plain = unit.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
-    return plain.length === 1 ? plain : unit;
-  });
 }
 
 export function wordsOf(query: string): string[] {
@@ -55,7 +46,7 @@ export class SearchIndex {
       const hit: Hit = {
         conversation,
         message: best?.message ?? null,
-        excerpt: best ? excerptOf(best.message.text, words) : [],
+        excerpt: best ? excerptOf(best.message, words) : [],
       };
       return [{ hit, inTitle }];
     });
@@ -76,29 +67,4 @@ function bestOf<E extends { folded: string }>(entries: readonly E[], words: read
     if (count > most) [best, most] = [entry, count];
   }
   return best;
-}
-
-/** The text around the first word, with every hit in it at an odd place. */
-export function excerptOf(text: string, words: readonly string[]): string[] {
-  const folded = fold(text);
-  const places = words.map((word) => folded.indexOf(word)).filter((place) => place >= 0);
-  if (!places.length) return [];
-  const first = Math.min(...places);
-  const start = first <= BEFORE ? 0 : text.lastIndexOf(" ", first - BEFORE + 12) + 1 || first - BEFORE;
-  const end = Math.min(text.length, first + AFTER);
-  const piece = text.slice(start, end);
-  const any = new RegExp(words.map(escape).sort((a, b) => b.length - a.length).join("|"), "g");
-  const parts: string[] = [];
-  let done = 0;
-  for (const match of fold(piece).matchAll(any)) {
-    parts.push(piece.slice(done, match.index), piece.slice(match.index, match.index + match[0].length));
-    done = match.index + match[0].length;
-  }
-  parts.push(piece.slice(done) + (end < text.length ? "…" : ""));
-  if (start > 0) parts[0] = `…${parts[0]}`;
-  return parts;
-}
-
-function escape(word: string): string {
-  return word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 }

@@ -2,6 +2,7 @@ import type { References } from "./blocks";
 import { drawInline, type Inline } from "./inline";
 import { limits } from "./limits";
 import { piecesOf } from "./pieces";
+import { makeHolder } from "./sanitize";
 import { t } from "../texts";
 
 /** A piece of the text that is on the page: its nodes, and what they wait for. */
@@ -62,7 +63,7 @@ export class InlineText {
     const before = this.drawn[index];
     const part = this.partOf(index);
     const isFirst = index % limits.pieces === 0 && !before;
-    const holder = isFirst ? part : document.createElement("div");
+    const holder = isFirst ? part : makeHolder();
     const inline = text.length > limits.uncut ? drawPlain(text, holder) : drawInline(text, references, holder);
     if (index === 0 && this.task !== null) holder.prepend(taskBox(this.task));
     // The sanitiser lets no names for the style sheets through.

@@ -136,7 +136,7 @@ export function* mountInSteps(node: TreeNode, context: Context, put: (element: E
 }
 
 /** Characters of a long paragraph that are drawn at once. */
-const step = 2 * limits.piece;
+const step = limits.piece;
 
 function* mountBranch(node: Branch, context: Context, put: (element: Element) => void): Generator<void, Mounted> {
   const holder = document.createElement(node.tag);

@@ -1,5 +1,7 @@
 import { describe, expect, it } from "vitest";
-import { excerptOf, fold, SearchIndex, wordsOf } from "../../src/chat/search";
+import { excerptOf } from "../../src/chat/excerpt";
+import { fold } from "../../src/chat/fold";
+import { SearchIndex, wordsOf } from "../../src/chat/search";
 import { anyText, conversation, message, random } from "../helpers";
 
 describe("fold", () => {
@@ -55,24 +57,60 @@ describe("SearchIndex", () => {
 });
 
 describe("excerptOf", () => {
+  const asked = (text: string, query: string) => excerptOf({ role: "user", text }, wordsOf(query));
+  const answered = (text: string, query: string) => excerptOf({ role: "assistant", text }, wordsOf(query));
+
   it("marks hits at odd places", () => {
-    expect(excerptOf("Ça va, Ca?", wordsOf("ça"))).toEqual(["", "Ça", " va, ", "Ca", "?"]);
+    expect(asked("Ça va, Ca?", "ça")).toEqual(["", "Ça", " va, ", "Ca", "?"]);
   });
 
   it("cuts around the first hit", () => {
-    const parts = excerptOf(`${"before ".repeat(40)}needle${" after".repeat(60)}`, ["needle"]);
+    const parts = asked(`${"before ".repeat(40)}needle${" after".repeat(60)}`, "needle");
     expect(parts[1]).toBe("needle");
     expect(parts[0]).toMatch(/^…before/);
     expect(parts[2]).toMatch(/…$/);
     expect(parts.join("").length).toBeLessThan(200);
   });
 
+  it("shows an answer without its marks", () => {
+    const text = "# All about **bread**\n\n| flour | water |\n|---|---|\n| *500* g | `350` g |\n\n- [x] knead [twice](http://a.b)\n";
+    expect(answered(text, "water").join("")).toBe("All about bread flour water 500 g 350 g [x] knead twice");
+    expect(answered("```python\nprint(sourdough)\n```\n", "sourdough")).toEqual(["print(", "sourdough", ")"]);
+    expect(answered("A **so**urdough", "sourdough")).toEqual([]);
+  });
+
+  it("knows in what it begins", () => {
+    const code = `\`\`\`sh\n${"echo *\n".repeat(100)}echo needle\n\`\`\`\n\nThen **go on**.\n`;
+    expect(answered(code, "needle").join("")).toMatch(/echo \* echo needle Then go on\.$/);
+    const table = `| a | b |\n|---|---|\n${"| **x** | y |\n".repeat(100)}| needle | z |\n`;
+    expect(answered(table, "needle").join("")).toMatch(/x y needle z$/);
+  });
+
+  it("shows what was asked as it was written", () => {
+    expect(asked("What is **bold**?\n\nTell me.", "tell").join("")).toBe("What is **bold**? Tell me.");
+  });
+
+  it("shows what is found in a mark alone as it is written", () => {
+    expect(answered("See [it](http://example.com/bread).", "bread").join("")).toBe("See [it](http://example.com/bread).");
+  });
+
+  it("looks into files", () => {
+    const files = [{ name: "notes.txt", text: "buy saffron" }];
+    expect(excerptOf({ role: "user", text: "What?", files }, ["saffron"])).toEqual(["buy ", "saffron", ""]);
+  });
+
+  it("is quick in a text of any size, whose marks are open around the hit", () => {
+    const text = `${"word ".repeat(20_000)}**needle${" word".repeat(20_000)}`;
+    expect(answered(text, "needle")[1]).toBe("needle");
+    expect(answered("x".repeat(100_000) + "needle" + "y".repeat(100_000), "needle")[1]).toBe("needle");
+  });
+
   it.each(Array.from({ length: 40 }, (_, seed) => seed))("is a piece of the text (%i)", (seed) => {
     const text = anyText(random(seed), ["ab", "B", " ", "é", "needle", ".*", "\n"], 80);
     const words = wordsOf("needle é .*");
-    const parts = excerptOf(text, words);
+    const parts = excerptOf({ role: "user", text }, words);
     const whole = parts.join("").replace(/^…/, "").replace(/…$/, "");
-    expect(text).toContain(whole);
+    expect(text.replace(/\s+/g, " ").trim()).toContain(whole);
     parts.forEach((part, place) => place % 2 && expect(words).toContain(fold(part)));
   });
 });
