@@ -28,5 +28,13 @@ export default defineConfig({
   worker: { format: "es" },
   server: { proxy, strictPort: true },
   preview: { proxy, strictPort: true },
-  test: { include: ["tests/**/*.test.{ts,tsx}"], environment: "node", testTimeout: 60_000 },
+  test: {
+    include: ["tests/**/*.test.{ts,tsx}"],
+    setupFiles: ["tests/setup.ts"],
+    environment: "node",
+    // Each file in a worker of its own would load all packages, and jsdom, again.
+    isolate: false,
+    pool: "threads",
+    testTimeout: 60_000,
+  },
 });
