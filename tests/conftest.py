@@ -31,6 +31,7 @@ LONG = (
     "ui/test_access.py",
     "ui/test_conversations.py",
     "ui/test_safety.py",
+    "engine/worker/test_footprint.py",
     "engine/worker/test_certify.py",
     "engine/worker/load/test_gguf_real.py",
     "engine/worker/kernels/test_fast_real.py",

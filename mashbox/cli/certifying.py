@@ -67,12 +67,12 @@ def certify(chosen: Settings) -> Certificate:
         "text": text,
     }
     report = _compare(msgspec.json.encode(job))
+    # What fits is seen when the engine is: it may not be the one that was planned for.
+    settings = msgspec.structs.replace(settings, ctx=report.ctx, slots=report.slots)
     certificate = Certificate(
         deployment_id=deployment_id(component_set_sha(model), settings.deployment),
         passed=report.passed,
         model=model.id,
-        ctx=plan.ctx,
-        slots=plan.slots,
         weights=chosen.weights,
         threads=settings.threads,
         mashbox=mashbox.__version__,

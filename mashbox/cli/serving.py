@@ -27,6 +27,8 @@ def engine_settings(chosen: Settings, plan: MemoryPlan, cache_ram: int) -> Engin
     return EngineSettings(
         ctx=plan.ctx,
         slots=plan.slots,
+        ctx_auto=chosen.ctx is None,
+        slots_auto=chosen.slots is None,
         engine=chosen.engine,
         weights=chosen.weights,
         device="cpu",
@@ -65,7 +67,13 @@ def serve_model(
         try:
             await until_ready(engine)
             console.note(f"Ready after {time.monotonic() - began:.1f} s: {url}")
-            tell(recipes.recipes(url, model, ctx=plan.ctx, keyed=server.keyed))
+            card = engine.card
+            if (card.max_model_len, card.slots) != (plan.ctx, plan.slots):
+                console.note(
+                    f"That was planned for the fast engine: beside the {card.engine} one, {card.slots} slots "
+                    f"of {card.max_model_len:,} tokens fit."
+                )
+            tell(recipes.recipes(url, model, ctx=card.max_model_len, keyed=server.keyed))
             console.note("Ctrl-C ends the server.")
             if chosen.open:
                 await asyncio.to_thread(open_page, url)

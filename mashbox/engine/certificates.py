@@ -37,10 +37,15 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, tag=True, frozen=True, kw_only=True):
-    """What the comparison found; ``compiles_after_ready`` are programs compiled while the prompts ran."""
+    """What the comparison found of an engine with ``slots`` slots of ``ctx`` tokens.
+
+    ``compiles_after_ready`` are programs compiled while the prompts ran.
+    """
 
     engine: str
     architecture: str
+    ctx: int
+    slots: int
     bounds: Bounds
     checks: list[Check]
     compiles_after_ready: int
@@ -56,8 +61,6 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     deployment_id: str | None
     passed: bool
     model: str
-    ctx: int
-    slots: int
     weights: str
     threads: int
     mashbox: str
@@ -75,15 +78,18 @@ def write(certificate: Certificate) -> Path:
     return path
 
 
-def certified(deployment_id: str | None) -> bool:
-    """Whether this very deployment has passed on this machine; a record that can't be read counts as none."""
+def certified(deployment_id: str | None, engine: str | None = None) -> bool:
+    """Whether this very deployment has passed on this machine, on ``engine`` if that is known.
+
+    A record that can't be read counts as none.
+    """
     if deployment_id is None:
         return False
     try:
         found = msgspec.json.decode(_path(deployment_id).read_bytes(), type=Certificate)
     except (OSError, msgspec.DecodeError):
         return False
-    return found.deployment_id == deployment_id and found.passed
+    return found.deployment_id == deployment_id and found.passed and engine in (None, found.report.engine)
 
 
 def _path(deployment_id: str) -> Path:

@@ -13,6 +13,7 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about the served model for ``/v1/models``.
 
     ``gb`` is the size of the weights in memory (10^9 bytes), ``bpw`` the bits per weight of the file.
+    ``engine`` and ``engine_why`` are those of :class:`EngineStatus`.
     """
 
     id: str
@@ -23,6 +24,8 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     prefix_cache: bool = False
     cache_ram_mib: int = 0
+    engine: str | None = None
+    engine_why: str | None = None
 
 
 class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from mashbox.engine.identity import cache_namespace, component_set_sha, deployme
 from mashbox.engine.request import EncodedPrompt, Request
 from mashbox.engine.supervisor import WORKER_COMMAND, Supervisor
 from mashbox.engine.tokenizer import ModelTokenizer
-from mashbox.engine.wire import Cancel, Failed, Row, Start, Submit, Tokens
+from mashbox.engine.wire import Cancel, Failed, Ready, Row, Start, Submit, Tokens
 from mashbox.engine.worker.kernels.compile import library_path
 from mashbox.errors import InvalidRequest, MashboxError, PromptTooLong, WorkerFault
 from mashbox.facts import ModelFacts
@@ -27,13 +27,16 @@ from mashbox.store import LocalModel
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a model is run; ``ctx`` and ``slots`` are already chosen, see ``facts.plan_memory``.
+    """How a model is run; ``ctx`` and ``slots`` are already chosen, see ``capacity.plan``.
 
-    ``cache_ram_auto``: nobody asked for ``cache_ram_mib``, it is a share of what the plan leaves.
+    ``ctx_auto``, ``slots_auto`` and ``cache_ram_auto``: nobody asked for it. Where the engine that runs in
+    the end is not the one that was planned for, such a choice is made anew.
     """
 
     ctx: int
     slots: int
+    ctx_auto: bool = False
+    slots_auto: bool = False
     engine: Literal["auto", "exact", "fast"] = "auto"
     weights: str = "auto"
     device: str = "cpu"
@@ -61,6 +64,8 @@ def start_message(model: LocalModel, settings: EngineSettings) -> Start:
         tokenizer=str(model.tokenizer),
         ctx=settings.ctx,
         slots=settings.slots,
+        ctx_auto=settings.ctx_auto,
+        slots_auto=settings.slots_auto,
         engine=settings.engine,
         weights=settings.weights,
         device=settings.device,
@@ -70,6 +75,15 @@ def start_message(model: LocalModel, settings: EngineSettings) -> Start:
         share_cache=settings.share_cache,
         speculation=settings.speculation,
     )
+
+
+def _file_name(model: LocalModel) -> str:
+    """The file that was loaded; of several the one that names the others, or the first."""
+    path = Path(model.weights)
+    if model.format == "gguf":
+        return path.name
+    index = path / "model.safetensors.index.json"
+    return index.name if index.is_file() else "model.safetensors"
 
 
 class _Stream:
@@ -133,9 +147,9 @@ class LocalEngine:
         self._facts = facts
         self._settings = settings
         self._model = model
+        self._file = _file_name(model)
         self._components = component_set_sha(model)
-        self._deployment = deployment_id(self._components, settings.deployment)
-        self._certified = certificates.certified(self._deployment)
+        self._name()
         self._end_ids = sorted(self._dialect.end_ids)
         self._streams: dict[int, _Stream] = {}
         self._numbers = itertools.count(1)
@@ -156,18 +170,25 @@ class LocalEngine:
         self._unsuspected = asyncio.Event()
         self._unsuspected.set()
 
+    def _name(self, engine: str | None = None) -> None:
+        """Name what is to run, or runs on ``engine``, and look up whether that has been certified."""
+        self._deployment = deployment_id(self._components, self._settings.deployment)
+        self._certified = certificates.certified(self._deployment, engine)
+
     @property
     def card(self) -> ModelCard:
         ready = self._worker.ready
         return ModelCard(
             id=self._model.id,
             max_model_len=self._settings.ctx,
-            weights=Path(self._model.weights).name,
+            weights=self._file,
             gb=round((ready.weight_bytes if ready else self._facts.weight_file_bytes) / 1e9, 3),
             bpw=round(self._facts.bpw, 2),
             slots=self._settings.slots,
             prefix_cache=True,
             cache_ram_mib=self._worker.cache_bytes >> 20,
+            engine=ready.engine if ready else None,
+            engine_why=(ready.engine_why or None) if ready else None,
         )
 
     @property
@@ -298,8 +319,10 @@ class LocalEngine:
         if self._worker.state == "ok":
             self._worker.send(Cancel(number))
 
-    def _receive(self, message: Tokens | Failed) -> None:
+    def _receive(self, message: Tokens | Failed | Ready) -> None:
         match message:
+            case Ready():
+                self._settle(message)
             case Tokens(rows):
                 for row in rows:
                     if row.drafted:
@@ -309,6 +332,11 @@ class LocalEngine:
             case Failed(id=int(number)):
                 if stream := self._streams.get(number):
                     stream.fail(_error(message))
+
+    def _settle(self, ready: Ready) -> None:
+        """Go by what the worker has and runs, which may not be what was planned."""
+        self._settings = msgspec.structs.replace(self._settings, ctx=ready.ctx, slots=ready.slots)
+        self._name(ready.engine)
 
     def _worker_died(self, reason: str) -> None:
         self._fail_all(reason)

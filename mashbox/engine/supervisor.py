@@ -48,7 +48,8 @@ State = Literal["loading", "ok", "failed", "stopped"]
 
 
 class Supervisor:
-    """One worker at a time. ``on_message`` gets what concerns requests, ``on_death`` the reason of an end.
+    """One worker at a time. ``on_message`` gets what concerns requests, and each worker's ``Ready``;
+    ``on_death`` the reason of an end.
 
     ``stats`` are those of the worker that runs, its counts over all workers there were. ``on_words`` gets
     what it writes to stderr, a line at a time; without it that is our own stderr.
@@ -57,7 +58,7 @@ class Supervisor:
     def __init__(
         self,
         start: Start,
-        on_message: Callable[[Tokens | Failed], None],
+        on_message: Callable[[Tokens | Failed | Ready], None],
         on_death: Callable[[str], None],
         command: tuple[str, ...] = WORKER_COMMAND,
         step_timeout: float = 60.0,
@@ -248,6 +249,7 @@ class Supervisor:
             case Ready():
                 self.ready, self.state, self.progress = message, "ok", 1.0
                 self._start = _as_found(self._start, message)
+                self._on_message(message)
                 await self._announce()
             case Failed(id=None):
                 self.failure = message
@@ -266,9 +268,18 @@ class Supervisor:
 
 
 def _as_found(start: Start, ready: Ready) -> Start:
-    """How to start again what is running: on the same engine, nothing compared twice, no larger a cache."""
+    """How to start again what is running: on the same engine with the same slots, nothing compared twice, no
+    larger a cache.
+    """
     return msgspec.structs.replace(
-        start, agreed=ready.agreed, refused=ready.engine_why, cache_bytes=ready.cache_bytes
+        start,
+        ctx=ready.ctx,
+        slots=ready.slots,
+        ctx_auto=False,
+        slots_auto=False,
+        agreed=ready.agreed,
+        refused=ready.engine_why,
+        cache_bytes=ready.cache_bytes,
     )
 
 

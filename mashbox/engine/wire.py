@@ -22,6 +22,8 @@ class Start(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     ``speculation`` auto: tokens are guessed where the engine's rows do not depend on their batch.
     ``tokenizer`` is the folder of its ``tokenizer.json``, without which no request can be guided.
     ``cache_auto``: ``cache_bytes`` were not asked for; they are a share of what the plan leaves free.
+    ``ctx_auto`` and ``slots_auto``: so were the context and the slots, as those that fit; where another
+    engine runs than they were planned for, they are chosen anew.
     ``agreed`` and ``refused`` are what the worker before this one found out of the fast engine: the name of
     the comparison, and why it does not run the model.
     """
@@ -30,6 +32,8 @@ class Start(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     format: Literal["gguf", "safetensors"]
     ctx: int
     slots: int
+    ctx_auto: bool = False
+    slots_auto: bool = False
     engine: Literal["auto", "exact", "fast"] = "auto"
     weights: str = "auto"
     device: str = "cpu"
@@ -78,7 +82,8 @@ class Loading(msgspec.Struct, tag=True, frozen=True, kw_only=True):
 
 
 class Ready(msgspec.Struct, tag=True, frozen=True, kw_only=True):
-    """Loaded and warmed up. ``weight_bytes`` are those in memory; ``kv_bytes`` those of all slots.
+    """Loaded and warmed up. ``weight_bytes`` are those in memory; ``kv_bytes`` those of all ``slots`` of
+    ``ctx`` tokens.
 
     ``engine_why`` tells why ``engine`` is not the fast one, where the choice was open. ``cache_bytes`` is the
     prompt cache's cap, ``agreed`` names what the fast engine was found to agree on; see :class:`Start`.
@@ -86,6 +91,8 @@ class Ready(msgspec.Struct, tag=True, frozen=True, kw_only=True):
 
     engine: str
     architecture: str
+    ctx: int
+    slots: int
     weight_bytes: int
     kv_bytes: int
     vocab_size: int

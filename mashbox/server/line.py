@@ -64,23 +64,30 @@ class Place:
 
 
 class WaitingLine:
-    """At most ``slots`` requests run; at most ``per_tenant`` of one tenant and ``total`` of all wait."""
+    """At most ``slots`` requests run; at most ``per_tenant`` of one tenant and ``total`` of all wait.
+
+    ``slots`` may be asked for each time: how many there are may be known only when the model is loaded.
+    """
 
     def __init__(
         self,
-        slots: int,
+        slots: int | Callable[[], int],
         *,
         per_tenant: int = 32,
         total: int = 256,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.slots = slots
+        self._slots = slots
         self.per_tenant = per_tenant
         self.total = total
         self.clock = clock
         self._running: set[Place] = set()
         self._queues: OrderedDict[str, deque[Place]] = OrderedDict()
         self._mean_s = FIRST_GUESS_S
+
+    @property
+    def slots(self) -> int:
+        return self._slots if isinstance(self._slots, int) else self._slots()
 
     @property
     def running(self) -> int:

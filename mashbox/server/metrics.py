@@ -156,8 +156,7 @@ class Metrics(Collector):
         self._looked_up = self._found = 0
         self.prompt_tokens = 0
         self.live: set[Watched] = set()
-        self._context = engine.card.max_model_len
-        bounds = token_bounds(self._context)
+        bounds = token_bounds(engine.card.max_model_len)
         self.histograms = {name: Histogram(about, steps) for name, (about, steps) in _SECONDS.items()}
         self.histograms |= {name: Histogram(about, bounds) for name, about in _TOKENS.items()}
         self.histograms["request_params_n"] = Histogram(
@@ -209,7 +208,7 @@ class Metrics(Collector):
         add("request_max_num_generation_tokens", usage.completion_tokens)
         add("request_params_n", 1)
         if max_tokens is not None:
-            add("request_params_max_tokens", min(max_tokens, self._context))
+            add("request_params_max_tokens", min(max_tokens, self._engine.card.max_model_len))
         after_first = usage.completion_tokens - 1
         if after_first > 0:
             per_token_s = decode_s / after_first

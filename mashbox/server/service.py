@@ -23,7 +23,9 @@ class Service:
         self.engine = engine
         self.settings = settings
         self.line = WaitingLine(
-            engine.card.slots, per_tenant=settings.waiting_per_tenant, total=settings.waiting_in_all
+            lambda: engine.card.slots,
+            per_tenant=settings.waiting_per_tenant,
+            total=settings.waiting_in_all,
         )
         self.metrics = Metrics(engine, self.line)
         self.draining = False

@@ -97,6 +97,8 @@ def model_of(card: ModelCard) -> dict[str, Any]:
         "prefix_cache": card.prefix_cache,
         "slots": card.slots,
         "cache_ram_mib": card.cache_ram_mib,
+        "engine": card.engine,
+        "engine_why": card.engine_why,
         "type": "model",
         "display_name": card.id,
         "created_at": "1970-01-01T00:00:00Z",

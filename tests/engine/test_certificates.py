@@ -14,6 +14,8 @@ CHECK = Check(
 REPORT = Report(
     engine="exact",
     architecture="llama",
+    ctx=256,
+    slots=2,
     bounds=Bounds(kl_mean=1e-7, kl_max=1e-5, tie=1e-3, other_tokens=0.0),
     checks=[CHECK],
     compiles_after_ready=0,
@@ -22,8 +24,6 @@ CERTIFICATE = Certificate(
     deployment_id="ab" * 32,
     passed=True,
     model="tiny",
-    ctx=256,
-    slots=2,
     weights="auto",
     threads=1,
     mashbox="0",
@@ -46,6 +46,9 @@ def test_a_record_certifies_its_deployment_and_no_other(home: Path) -> None:
     assert certificates.certified("ab" * 32)
     assert not certificates.certified("cd" * 32)
     assert not certificates.certified(None)
+    # What runs is seen when it is loaded: one that could not run the fast engine was not certified for that.
+    assert certificates.certified("ab" * 32, "exact")
+    assert not certificates.certified("ab" * 32, "fast")
 
 
 def test_a_later_failure_takes_the_certificate_away() -> None:

@@ -309,6 +309,79 @@ def test_nothing_begins_beside_a_prompt_that_may_be_deadly(
     run(tmp_path, body, fault="die")
 
 
+LINUX = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux tells the address space")
+
+
+@LINUX
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["memory", "bytes"])
+def test_a_step_without_memory_ends_its_worker_and_nobody_waits_for_ever(tmp_path: Path, fault: str) -> None:
+    """torch's allocator, or Python's, is refused: who has heard something gets an error, others an answer."""
+
+    async def body(local: LocalEngine) -> None:
+        good = Request(id="b", prompt="hello", max_tokens=50)
+        begun = local.generate(good, await local.encode(good))
+        assert isinstance(await anext(begun), Text)
+        pid = local.status().worker_pid
+        assert pid
+        os.kill(pid, signal.SIGSTOP)
+        deadly = asyncio.create_task(collect(local, Request(id="a", prompt="R"), EncodedPrompt(ids=[49])))
+        while local.status().live_rows < 2:
+            await asyncio.sleep(0.01)
+        os.kill(pid, signal.SIGCONT)
+        with pytest.raises(WorkerFault, match=r"exit status 1"):
+            async for _ in begun:
+                pass
+        unheard = asyncio.create_task(collect(local, good))
+        with pytest.raises(WorkerFault, match=r"exit status 1"):
+            await deadly
+        assert text(await unheard) == expected("hello", 50)
+        assert (local.status().worker_restarts, local.status().state) == (2, "ok")
+
+    run(tmp_path, body, fault=fault)
+
+
+@pytest.mark.parametrize("fault", ["nan", "nan once"])
+def test_nan_is_tried_once_more_and_harms_nobody_else(tmp_path: Path, fault: str) -> None:
+    async def body(local: LocalEngine) -> None:
+        good = Request(id="b", prompt="hello", max_tokens=20)
+        beside = asyncio.create_task(collect(local, good))
+        asked = Request(id="a", prompt="R", max_tokens=4)
+        if fault == "nan once":
+            assert finished(await collect(local, asked, EncodedPrompt(ids=[49]))).usage.completion_tokens
+        else:
+            with pytest.raises(WorkerFault, match="NaN"):
+                await collect(local, asked, EncodedPrompt(ids=[49]))
+        assert text(await beside) == expected("hello", 20)
+        assert (local.status().worker_restarts, local.status().live_rows) == (0, 0)
+
+    run(tmp_path, body, fault=fault)
+
+
+def test_what_the_worker_has_counts_not_what_was_planned(tmp_path: Path) -> None:
+    async def body(local: LocalEngine) -> None:
+        card, status = local.card, local.status()
+        assert (card.max_model_len, card.slots) == (32, 1)
+        assert (card.engine, card.engine_why) == (status.engine, status.engine_why)
+        assert card.engine_why == "its layer 1 differs"
+        with pytest.raises(PromptTooLong, match="32"):
+            await local.encode(Request(id="a", prompt="x" * 32))
+        whole = finished(await collect(local, Request(id="a", prompt="hello")))
+        assert whole.usage.completion_tokens == 32 - 5
+        small = EngineSettings(ctx=32, slots=1)
+        assert (
+            status.deployment_id == LocalEngine(letters_model(tmp_path), FACTS, small).status().deployment_id
+        )
+        # As long as it loads, and when it has died, the same is said.
+        assert status.worker_pid
+        os.kill(status.worker_pid, signal.SIGKILL)
+        while local.status().state == "ok":
+            await asyncio.sleep(0.01)
+        assert (local.card.max_model_len, local.card.slots) == (32, 1)
+
+    run(tmp_path, body, fault="fewer")
+
+
 def test_a_seed_gives_the_same_text_alone_and_beside_others(shared: Callable[[Body], None]) -> None:
     async def body(local: LocalEngine) -> None:
         mine = Request(id="a", prompt="hello", max_tokens=20, sampling=Sampling(temperature=1.0, seed=42))

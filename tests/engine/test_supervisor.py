@@ -18,7 +18,18 @@ import uvloop
 from mashbox.engine import supervisor
 from mashbox.engine.request import Sampling
 from mashbox.engine.supervisor import Supervisor
-from mashbox.engine.wire import Cancel, Failed, Row, Start, Submit, Tokens, pack
+from mashbox.engine.wire import (
+    Cancel,
+    Failed,
+    Ready,
+    Row,
+    Start,
+    Submit,
+    Tokens,
+    frame_length,
+    pack,
+    unpack_up,
+)
 from mashbox.errors import EngineLoading
 from tests.engine.counting_worker import SPEAKABLE, VOCABULARY
 from tests.engine.worker.counting import CountingRunner
@@ -34,7 +45,7 @@ class Watched:
     """A supervisor and what it said."""
 
     def __init__(self, fault: str, step_timeout: float) -> None:
-        self.messages: list[Tokens | Failed] = []
+        self.messages: list[Tokens | Failed | Ready] = []
         self.deaths: list[str] = []
         self.words: list[str] = []
         self.supervisor = Supervisor(
@@ -249,3 +260,18 @@ def test_a_worker_ends_when_its_server_is_gone() -> None:
         time.sleep(0.2)
         worker.stdin.close()
         assert worker.wait(timeout=60) == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux tells the address space")
+def test_a_worker_that_has_no_memory_for_a_message_ends() -> None:
+    """One that hears nothing more would look busy until its silence is noticed."""
+    with subprocess.Popen(command("memory"), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        assert worker.stdin and worker.stdout
+        worker.stdin.write(pack(START))
+        worker.stdin.flush()
+        while not isinstance(unpack_up(worker.stdout.read(frame_length(worker.stdout.read(4)))), Ready):
+            pass
+        # The length of a message of 2 GB.
+        worker.stdin.write(b"\xff\xff\xff\x7f")
+        worker.stdin.flush()
+        assert worker.wait(timeout=60) == 1

@@ -30,7 +30,7 @@ SCHEMAS: dict[str, Any] = SERVED["components"]["schemas"]
 PROPERTIES = "/components/schemas/{}/properties/{}"
 ADDED_FIELDS = {
     "Health": ("loading", "engine", "engine_why"),
-    "Model": ("type", "display_name", "created_at"),
+    "Model": ("type", "display_name", "created_at", "engine", "engine_why"),
     "ModelList": ("first_id", "last_id", "has_more"),
     "Error": ("request_id", "error/properties/param", "error/properties/code"),
     "AnthropicError": ("request_id",),

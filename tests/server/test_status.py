@@ -74,8 +74,24 @@ def test_models_while_loading_serve_both_families() -> None:
     assert (model["object"], model["created"], model["owned_by"]) == ("model", 0, "mashbox-labs")
     assert (model["max_model_len"], model["slots"], model["weights"]) == (4096, 2, "scripted.gguf")
     assert (model["type"], model["display_name"]) == ("model", "scripted")
+    assert (model["engine"], model["engine_why"]) == (None, None)
     assert other.status_code == 404
     assert other.json()["error"]["code"] == "model_not_found"
+
+
+def test_what_the_loaded_model_has_counts_not_what_was_planned() -> None:
+    """Fewer slots and a shorter context, where another engine runs than they were planned for."""
+    engine = ScriptedEngine(status=LOADING)
+    with live(engine) as server, server.client() as client:
+        assert client.get("/v1/models/scripted").json()["slots"] == 2
+        why = "its layer 1 differs"
+        engine.card = msgspec.structs.replace(CARD, slots=1, max_model_len=64, engine="exact", engine_why=why)
+        engine.become(None)
+        model = client.get("/v1/models/scripted").json()
+        assert (model["slots"], model["max_model_len"]) == (1, 64)
+        assert (model["engine"], model["engine_why"]) == ("exact", why)
+        assert server.service.line.slots == 1
+        assert 'num_blocks="1"' in client.get("/metrics").text
 
 
 @pytest.mark.parametrize("path", ["org/repo", "org%2Frepo", "org%2frepo"])

@@ -1,8 +1,8 @@
 """The fast engine's layers against transformers' modules, before a model is served for the first time.
 
 What the kernels computed for a few tokens, layer by layer, is handed to a process of its own
-(``python -m mashbox.engine.worker.agreement_check``), which has transformers; this one does without. A model
-that agreed is remembered, by its files and everything that computes, so that later starts pay nothing. The
+(``python -m mashbox.engine.worker.agreement_check``), which has transformers; this one does without. What was
+found is remembered, by the files and everything that computes, so that later starts pay nothing. The
 process runs before the slots and the prompt cache are filled, and only where there is room for it then.
 """
 
@@ -50,11 +50,31 @@ _log = logging.getLogger(__name__)
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of the model that differed most, in words, and its error; ``layers`` counts those compared."""
+    """The part of the model that differed most, in words, and its error (a finite number); ``layers`` counts
+    those compared.
+    """
 
     worst: float
     where: str
     layers: int
+
+    def check(self) -> None:
+        """Raise NotFast for a model that differs."""
+        # Written so that NaN does not agree.
+        if not self.worst <= BOUND:
+            raise NotFast(
+                f"{self.where} differs from transformers' own by {self.worst:.2g} of its size, "
+                f"more than {BOUND:g}"
+            )
+
+
+def check_known(start: Start) -> None:
+    """Raise NotFast if an earlier start has found that the model differs: then nothing need be loaded."""
+    # A file that is missing is told by what loads it.
+    with contextlib.suppress(OSError):
+        for ctx in (0, start.ctx):
+            if finding := _known(_record(_key(start, ctx))):
+                finding.check()
 
 
 def check_agreement(start: Start, runner: FastRunner, progress: Progress, *, of_context: bool = True) -> str:
@@ -66,32 +86,37 @@ def check_agreement(start: Start, runner: FastRunner, progress: Progress, *, of_
     without one, with a warning; the next start tries again.
     """
     key = _key(start, start.ctx if of_context else 0)
-    record = state_dir() / "agreements" / f"{key}.json"
-    if start.agreed == key or _known(record):
+    record = _record(key)
+    if start.agreed == key:
+        return key
+    if finding := _known(record):
+        finding.check()
         return key
     progress("comparing its layers with transformers' own, once", 0, 0)
     # One at a time on this machine: two would each count on the memory that is free.
     with _alone(record.parent):
-        if _known(record) or not _room(start):
-            return key
-        finding = _compare(start, runner)
-    # Written so that NaN does not agree.
-    if not finding.worst <= BOUND:
-        raise NotFast(
-            f"{finding.where} differs from transformers' own by {finding.worst:.2g} of its size, "
-            f"more than {BOUND:g}"
-        )
-    # On a disk that can't be written it is compared again at the next start.
-    with contextlib.suppress(OSError):
-        record.write_bytes(msgspec.json.encode(finding) + b"\n")
+        finding = _known(record)
+        if finding is None:
+            if not _room(start):
+                return key
+            finding = _compare(start, runner)
+            # On a disk that can't be written it is compared again at the next start.
+            with contextlib.suppress(OSError):
+                record.write_bytes(msgspec.json.encode(finding) + b"\n")
+    finding.check()
     return key
 
 
-def _known(record: Path) -> bool:
+def _record(key: str) -> Path:
+    return state_dir() / "agreements" / f"{key}.json"
+
+
+def _known(record: Path) -> Finding | None:
+    """What an earlier start has found, if it can be read."""
     try:
-        return msgspec.json.decode(record.read_bytes(), type=Finding).worst <= BOUND
+        return msgspec.json.decode(record.read_bytes(), type=Finding)
     except (OSError, msgspec.DecodeError):
-        return False
+        return None
 
 
 @contextlib.contextmanager

@@ -35,6 +35,9 @@ _ALL_LAYERS = 1_000_000_000
 
 _FEW = 2
 
+_WORST = 1e9
+"""The error of what is no number: JSON has none such."""
+
 _M_MMAP_THRESHOLD = -3
 """``mallopt``'s number for the size from which a block is memory of its own (malloc.h)."""
 
@@ -63,7 +66,9 @@ def compare(start: Start, ids: list[int], states: Tensor, logits: Tensor) -> Fin
         out = module(input_ids=torch.arange(len(ids)).unsqueeze(0), use_cache=False).logits[0, -1].float()
     found = logits[torch.from_numpy(picked)]
     bench.note("the head", _rms(out - found) / _rms(out - out.mean()))
-    worst, where = max(bench.notes, key=lambda note: note[0] if note[0] == note[0] else float("inf"))
+    worst, where = max(
+        (min(error, _WORST) if error == error else _WORST, where) for error, where in bench.notes
+    )
     return Finding(worst=worst, where=where, layers=len(chosen))
 
 

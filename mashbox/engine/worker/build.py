@@ -5,12 +5,13 @@ import logging
 import os
 from pathlib import Path
 
+import msgspec
 import psutil
 import torch
 
-from mashbox.capacity import cache_ram
+from mashbox.capacity import cache_ram, choose
 from mashbox.engine.wire import Start
-from mashbox.engine.worker.agreement import check_agreement
+from mashbox.engine.worker.agreement import check_agreement, check_known
 from mashbox.engine.worker.fast import FastRunner
 from mashbox.engine.worker.kernels.compile import library_path
 from mashbox.engine.worker.kernels.cpu import library
@@ -20,7 +21,7 @@ from mashbox.engine.worker.load.shapes import NotFast
 from mashbox.engine.worker.runner import Built, Progress, Runner
 from mashbox.errors import UsageError
 from mashbox.facts import read_facts
-from mashbox.memory import available_memory, check_fits, plan_memory
+from mashbox.memory import available_memory
 from mashbox.packing import QUANTISED
 
 _log = logging.getLogger(__name__)
@@ -52,9 +53,9 @@ def build_runner(start: Start, progress: Progress) -> tuple[Runner, Built]:
     _log.warning("The exact engine runs, not the fast one: %s.", why)
     # What was loaded for the fast one is gone before the memory is looked at.
     gc.collect()
-    cache_bytes = _planned_anew(start)
+    start = _planned_anew(start)
     runner, built = _build_exact(start, progress, why)
-    return runner, built._replace(cache_bytes=cache_bytes)
+    return runner, built._replace(cache_bytes=start.cache_bytes)
 
 
 def _without(weights: str, mend: str) -> str:
@@ -73,7 +74,11 @@ def _build_fast(start: Start, progress: Progress, threads: int) -> tuple[Runner,
         )
     if start.engine == "auto" and not library_path().exists():
         raise NotFast("its kernels are not built in this install, for want of a C++ compiler")
-    library()
+    try:
+        library()
+    except OSError as error:
+        raise NotFast(f"its kernels can not be loaded ({error})", "Install mashbox again.") from error
+    check_known(start)
     if start.format == "gguf":
         decoder, shape, architecture = load_packed(Path(start.model), progress)
     else:
@@ -109,22 +114,30 @@ def _build_exact(start: Start, progress: Progress, why: str) -> tuple[Runner, Bu
     return runner, Built("exact", loaded.architecture, routed_experts(loaded.module), why)
 
 
-def _planned_anew(start: Start) -> int:
-    """Bytes for the prompt cache beside the exact engine, if the memory was planned for the fast one.
+def _planned_anew(start: Start) -> Start:
+    """With slots and a prompt cache for the exact engine, where the memory was planned for the fast one.
 
-    Raises DoesNotFit if the exact one needs more than there is.
+    What was asked for stays as it is, what we chose is chosen anew. Raises DoesNotFit if that needs more than
+    there is.
     """
     facts = read_facts(Path(start.model), start.format)
     if start.weights not in facts.packed or not library_path().exists():
-        return start.cache_bytes
-    plan = plan_memory(facts, start.ctx, start.slots, 4)
+        return start
     # What this process holds already is in the plan too.
     free = available_memory() + int(psutil.Process().memory_full_info().uss)
-    check_fits(plan, free)
-    room = cache_ram(plan, free, None) if start.cache_auto else (free - plan.total) >> 20
+    plan = choose(
+        facts,
+        ctx=None if start.ctx_auto else start.ctx,
+        slots=None if start.slots_auto else start.slots,
+        available=free,
+        dtype_bytes=4,
+    )
+    room = cache_ram(plan, free, None) if start.cache_auto else max(free - plan.total, 0) >> 20
     if room << 20 < start.cache_bytes:
         _log.warning("The prompt cache is cut to the %d MiB that the exact engine leaves for it.", room)
-    return min(start.cache_bytes, room << 20)
+    return msgspec.structs.replace(
+        start, ctx=plan.ctx, slots=plan.slots, cache_bytes=min(start.cache_bytes, room << 20)
+    )
 
 
 def _warm_up(runner: Runner) -> None:

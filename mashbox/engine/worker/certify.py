@@ -106,6 +106,7 @@ class _Engine:
 
     def __init__(self, start: Start, progress: Progress) -> None:
         runner, self.built = build_runner(start, progress)
+        self.ctx, self.slots = runner.ctx, runner.slots
         self.pieces = pieces(runner.weight_bytes)
         self._recorder = _Recorder(runner)
         host = HostCache(start.cache_bytes)
@@ -156,9 +157,9 @@ def certify(job: Job, progress: Progress) -> Report:
             f"Use --ctx {LEAST_CTX} or more.",
         )
     engine = _Engine(job.start, progress)
-    built = engine.built
+    built, ctx, slots = engine.built, engine.ctx, engine.slots
     compiled = programs_made()
-    ways = _run(engine, _prompts(job, engine.pieces[0]), job.text, progress)
+    ways = _run(engine, _prompts(job, ctx, engine.pieces[0]), job.text, progress)
     compiled = programs_made() - compiled
     del engine
     gc.collect()
@@ -168,15 +169,17 @@ def certify(job: Job, progress: Progress) -> Report:
     return Report(
         engine=built.engine,
         architecture=built.architecture,
+        ctx=ctx,
+        slots=slots,
         bounds=bounds,
         checks=checks,
         compiles_after_ready=compiled,
     )
 
 
-def _prompts(job: Job, piece: int) -> list[list[int]]:
+def _prompts(job: Job, ctx: int, piece: int) -> list[list[int]]:
     """The prompts that leave room for two turns, and one that is read in more than one piece."""
-    room = job.start.ctx - 2 * NEW_TOKENS - _FOLLOW_UP
+    room = ctx - 2 * NEW_TOKENS - _FOLLOW_UP
     long = job.text[: min(room, piece + piece // 4)]
     return [*(ids[:room] for ids in job.prompts), long]
 

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -86,8 +87,15 @@ def _claim_pipes() -> tuple[BinaryIO, BinaryIO]:
 
 
 def _listen(source: BinaryIO, inbox: "queue.SimpleQueue[Down]") -> None:
-    while (message := read_down(source)) is not None:
-        inbox.put(message)
+    try:
+        while (message := read_down(source)) is not None:
+            inbox.put(message)
+    except BaseException:
+        # No memory for a message, say. A worker that hears nothing more would look busy until it is missed.
+        try:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
     # The server is gone: a step that still runs has no reader.
     os._exit(0)
 
@@ -121,6 +129,8 @@ def _serve(start: Start, inbox: "queue.SimpleQueue[Down]", send: Send, build: Bu
         Ready(
             engine=built.engine,
             architecture=built.architecture,
+            ctx=runner.ctx,
+            slots=runner.slots,
             weight_bytes=runner.weight_bytes,
             kv_bytes=runner.kv_bytes,
             vocab_size=runner.vocab_size,

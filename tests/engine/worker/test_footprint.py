@@ -1,27 +1,32 @@
 """What a model takes in memory is what was planned and what its card says, in float32 and in bfloat16."""
 
 import asyncio
+import sys
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import psutil
 import pytest
 import torch
 
+from mashbox.capacity import SLOTS, choose
 from mashbox.engine.events import Finished
 from mashbox.engine.gguf_tokenizer import write_tokenizer
 from mashbox.engine.local import EngineSettings, LocalEngine
 from mashbox.engine.request import EncodedPrompt, Request
 from mashbox.engine.wire import Start
 from mashbox.engine.worker.build import build_runner
+from mashbox.engine.worker.load.model import build_empty
+from mashbox.engine.worker.load.model import fill as fill_module
 from mashbox.engine.worker.runner import Runner
 from mashbox.facts import read_facts
 from mashbox.memory import MemoryPlan, plan_memory
 from mashbox.store import LocalModel
+from tests.engine.letters import Letters
 from tests.engine.worker.contract import greedy, prompt
 from tests.engine.worker.load.gguf_writer import write_gguf
 from tests.engine.worker.load.test_safetensors import save
-from tests.engine.worker.tiny import tiny_model
+from tests.engine.worker.tiny import LAYERS, random_weights, tiny_config, tiny_model
 
 MARGIN = 32 << 20
 """Bytes that a worker may take beyond the plan: what the allocator and the system keep for themselves."""
@@ -74,11 +79,26 @@ def worker_peak(pid: int) -> int:
     return int(line.split()[1]) * 1024
 
 
+def own_bytes(pid: int | None) -> int:
+    """Bytes that are of no file: the pages of those the system takes back when it needs them."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("RssAnon:")[1].split()[0]) * 1024
+
+
+def starter(gguf: Path, folder: Path) -> LocalModel:
+    """The starter, with its tokenizer in ``folder``."""
+    write_tokenizer(gguf, folder)
+    return LocalModel(
+        id="starter", format="gguf", weights=gguf, files=[], tokenizer=folder, spec=None, source="-"
+    )
+
+
 async def fill(engine: LocalEngine, plan: MemoryPlan, vocab: int) -> None:
-    """Every slot at once, to its last token."""
+    """Every slot at once, to its last token; one prompt is read, the others copy all of it but a tail."""
 
     async def one(number: int) -> None:
-        ids = [(number * 7919 + place * 31) % vocab for place in range(plan.ctx - 24)]
+        end = plan.ctx - 24
+        ids = [(place * 31 + (number if place > end - 40 else 0)) % vocab for place in range(end)]
         asked = Request(id=str(number), prompt="", ignore_end=True)
         events = [event async for event in engine.generate(asked, EncodedPrompt(ids=ids))]
         end = events[-1]
@@ -96,16 +116,7 @@ async def fill(engine: LocalEngine, plan: MemoryPlan, vocab: int) -> None:
 def test_full_slots_stay_within_the_plan(
     starter_gguf: Path, tmp_path: Path, weights: str, ctx: int, slots: int, gb: float
 ) -> None:
-    write_tokenizer(starter_gguf, tmp_path)
-    model = LocalModel(
-        id="starter",
-        format="gguf",
-        weights=starter_gguf,
-        files=[],
-        tokenizer=tmp_path,
-        spec=None,
-        source="-",
-    )
+    model = starter(starter_gguf, tmp_path)
     facts = read_facts(starter_gguf, "gguf")
     plan = plan_memory(facts, ctx, slots, DTYPE_BYTES[weights])
     settings = EngineSettings(ctx=ctx, slots=slots, weights=weights, engine="exact")
@@ -132,16 +143,7 @@ def test_full_slots_stay_within_the_plan(
 @pytest.mark.real
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells what is not of a file")
 def test_the_fast_engine_stays_within_its_plan(starter_gguf: Path, tmp_path: Path) -> None:
-    write_tokenizer(starter_gguf, tmp_path)
-    model = LocalModel(
-        id="starter",
-        format="gguf",
-        weights=starter_gguf,
-        files=[],
-        tokenizer=tmp_path,
-        spec=None,
-        source="-",
-    )
+    model = starter(starter_gguf, tmp_path)
     facts = read_facts(starter_gguf, "gguf")
     plan = plan_memory(facts, 2048, 3, 2, packed=facts.packed["auto"])
 
@@ -152,10 +154,107 @@ def test_the_fast_engine_stays_within_its_plan(starter_gguf: Path, tmp_path: Pat
             await asyncio.wait_for(engine.wait_ready(), 120)
             assert engine.status().engine == "fast"
             await fill(engine, plan, facts.vocab)
-            lines = Path(f"/proc/{engine.status().worker_pid}/status").read_text().splitlines()
-            # Not the file's pages, which the system takes back when it needs them.
-            (own,) = (int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+            own = own_bytes(engine.status().worker_pid)
             assert plan.weights + plan.kv < own <= plan.total
+        finally:
+            await engine.stop()
+
+    asyncio.run(go())
+
+
+def wide_model(folder: Path, limit: int) -> LocalModel:
+    """Narrow layers with wide keys and values, and windows: many slots' worth of memory, and soon read."""
+    config = tiny_config(
+        "gemma3_text",
+        vocab_size=Letters().size,
+        head_dim=64,
+        num_key_value_heads=4,
+        layer_types=["sliding_attention"] * LAYERS,
+        sliding_window=64,
+        max_position_embeddings=limit,
+    )
+    module: Any = build_empty(config, torch.float32)
+    fill_module(module, random_weights(module, 0).items(), torch.float32)
+    weights = folder / "model"
+    module.save_pretrained(weights)
+    return LocalModel(
+        id="wide",
+        format="safetensors",
+        weights=weights,
+        files=[],
+        tokenizer=Letters().save(folder),
+        spec=None,
+        source="-",
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells what is not of a file")
+@pytest.mark.parametrize("name", ["fast", "exact"])
+def test_slots_full_to_the_largest_context_stay_within_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: Literal["fast", "exact"]
+) -> None:
+    monkeypatch.setenv("MASHBOX_HOME", str(tmp_path / "home"))
+    limit = 16_384
+    model = wide_model(tmp_path, limit)
+    facts = read_facts(model.weights, "safetensors")
+    packed = facts.packed["auto"] if name == "fast" else None
+    plan = choose(facts, ctx=None, slots=None, available=4 << 30, dtype_bytes=4, packed=packed)
+    assert (plan.ctx, plan.slots) == (limit, SLOTS[0])
+    assert plan.kv >= 256 << 20
+
+    async def go() -> None:
+        settings = EngineSettings(ctx=plan.ctx, slots=plan.slots, engine=name, threads=2)
+        engine = LocalEngine(model, facts, settings)
+        await engine.start()
+        try:
+            await asyncio.wait_for(engine.wait_ready(), 120)
+            pid = engine.status().worker_pid
+            assert engine.status().engine == name and pid
+            await fill(engine, plan, facts.vocab)
+            # As elsewhere: the plan for the fast engine leaves out the pages of files.
+            held = own_bytes(pid) if name == "fast" else worker_peak(pid) - MARGIN
+            assert plan.weights + plan.kv < held <= plan.total
+            assert engine.status().worker_restarts == 0
+        finally:
+            await engine.stop()
+
+    asyncio.run(go())
+
+
+@pytest.mark.slow
+@pytest.mark.real
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells what is not of a file")
+def test_200_prompts_grow_the_worker_by_the_cap_and_no_more(starter_gguf: Path, tmp_path: Path) -> None:
+    """Of the starter's states, 23 MB each; the worker computes one of the 30 layers."""
+    cap, prompts, length = 256 << 20, 200, 1000
+    worker = (sys.executable, "-m", "tests.engine.worker.shallow_worker")
+    settings = EngineSettings(ctx=1024, slots=2, engine="fast", threads=1, cache_ram_mib=cap >> 20)
+    facts = read_facts(starter_gguf, "gguf")
+
+    async def go() -> None:
+        engine = LocalEngine(starter(starter_gguf, tmp_path), facts, settings, worker)
+        await engine.start()
+        try:
+            await asyncio.wait_for(engine.wait_ready(), 120)
+            pid, before = engine.status().worker_pid, 0
+            for number in range(prompts):
+                # They differ from the first token on: nothing of one is held for another. Two tokens are
+                # asked for, so that what the worker holds is told before the end.
+                ids = [(number * 211 + place * 31) % facts.vocab for place in range(length)]
+                asked = Request(id=str(number), prompt="", max_tokens=2, ignore_end=True)
+                events = [event async for event in engine.generate(asked, EncodedPrompt(ids=ids))]
+                end, status = events[-1], engine.status()
+                assert isinstance(end, Finished) and end.usage.cached_tokens == 0
+                held = status.host_cache_bytes + status.snapshot_bytes
+                if number < settings.slots:
+                    assert held == 0
+                    before = own_bytes(pid)
+                grown = own_bytes(pid) - before
+                assert held <= cap and grown <= 1.1 * cap
+                assert abs(grown - held) < 0.1 * cap
+            assert held > 0.8 * cap and status.host_cache_evictions > 0.9 * prompts - cap // (20 << 20)
+            assert status.worker_restarts == 0
         finally:
             await engine.stop()
 

@@ -146,7 +146,7 @@ def test_tenants_share_no_prompt_of_a_recurrent_model() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system tells no resident size")
-@pytest.mark.parametrize(("model_type", "prompts"), [("llama", 200), ("qwen3_5_text", 80)])
+@pytest.mark.parametrize(("model_type", "prompts"), [("llama", 60), ("qwen3_5_text", 80)])
 def test_host_memory_grows_no_further_than_its_cap(model_type: str, prompts: int) -> None:
     cap, draw, log = 24 * MIB, random.Random(8), Log()
     runner = ExactRunner(shared_model(model_type), slots=1, ctx=1024)

@@ -92,9 +92,22 @@ def test_a_model_that_differs_is_not_run(tmp_path: Path, monkeypatch: pytest.Mon
     telling = 'print(\'{"worst": 0.5, "where": "its layer 1", "layers": 4}\')'
     monkeypatch.setattr(agreement, "COMMAND", (sys.executable, "-c", telling))
     path = written(tmp_path / "model.gguf")
-    for _ in range(2):
-        with pytest.raises(NotFast, match=r"its layer 1 differs .* by 0\.5"):
-            check_agreement(start(path), runner_of(path), lambda *_: None)
+    differs = r"its layer 1 differs .* by 0\.5"
+    with pytest.raises(NotFast, match=differs):
+        check_agreement(start(path), runner_of(path), lambda *_: None, of_context=False)
+    # Nor is it compared again at the next start, or so much as loaded.
+    monkeypatch.setattr(agreement, "COMMAND", KILLED)
+    with pytest.raises(NotFast, match=differs):
+        check_agreement(start(path), runner_of(path), lambda *_: None, of_context=False)
+    monkeypatch.setattr(build, "load_packed", lambda *_: pytest.fail("it was loaded"))
+    for ctx in (96, 64):
+        _, built = build_runner(start(path, engine="auto", ctx=ctx), lambda *_: None)
+        assert built.engine == "exact" and "its layer 1 differs" in built.why
+    with pytest.raises(NotFast, match=differs):
+        build_runner(start(path), lambda *_: None)
+    # Other files are another model.
+    path.touch()
+    agreement.check_known(start(path))
 
 
 KILLED = (sys.executable, "-c", "import os; os.kill(os.getpid(), 9)")
@@ -234,3 +247,47 @@ def test_a_disk_that_can_not_be_written_changes_nothing(
     # The server remembers it for the worker's next start.
     check_agreement(start(path, agreed=agreed), runner_of(path), lambda *args: told.append(args[0]))
     assert len(told) == 1
+
+
+def test_what_is_no_number_differs_and_is_remembered_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agreement, "state_dir", lambda: tmp_path / "state")
+    path = written(tmp_path / "model.gguf")
+    runner = runner_of(path)
+    runner._engine._kept.objects[0].layers[2].vectors["inner_norm"][0] = float("nan")
+    with pytest.raises(NotFast, match="differs"):
+        check_agreement(start(path), runner, lambda *_: None)
+    with pytest.raises(NotFast, match="differs"):
+        agreement.check_known(start(path))
+
+
+def test_slots_are_planned_anew_where_the_exact_engine_runs_after_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was chosen for the fast one becomes what fits beside the exact one; what was asked for stays."""
+    limit = 65_536
+    path = written(tmp_path / "model.gguf", max_position_embeddings=limit)
+    facts = read_facts(path, "gguf")
+    # What is ours to choose may take 0.8 of the memory: two whole slots and a half.
+    need = (plan_memory(facts, limit, 2, 4).total + plan_memory(facts, limit, 3, 4).total) / 2
+    monkeypatch.setattr(
+        build, "available_memory", lambda: int(need / 0.8) - psutil.Process().memory_full_info().uss
+    )
+
+    def differs(*_: Any, **__: Any) -> str:
+        raise NotFast("its layer 1 differs")
+
+    monkeypatch.setattr(build, "check_agreement", differs)
+
+    def found(**asked: Any) -> tuple[int, int]:
+        runner, built = build_runner(start(path, engine="auto", slots=4, **asked), lambda *_: None)
+        assert (built.engine, built.why) == ("exact", "its layer 1 differs")
+        return runner.ctx, runner.slots
+
+    ctx, slots = found(ctx=limit, ctx_auto=True, slots_auto=True)
+    assert slots == 4 and 0.5 * limit < ctx < 0.7 * limit
+    assert found(ctx=limit, slots_auto=True) == (limit, 2)
+    ctx, slots = found(ctx=limit, ctx_auto=True)
+    assert slots == 4 and 0.5 * limit < ctx < 0.7 * limit
+    assert found(ctx=limit) == (limit, 4)
