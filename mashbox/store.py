@@ -15,15 +15,17 @@ import re
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
-from filelock import BaseFileLock, FileLock, Timeout
 
 from mashbox import catalog
 from mashbox.catalog import ModelSpec
 from mashbox.errors import BadWeights, PullError, UnknownModel
 from mashbox.paths import models_dir
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer"
@@ -152,6 +154,8 @@ def remove(name: str) -> int:
     wanted = identify(name)
     if not wanted.folder.is_dir():
         raise UnknownModel(f"The model {name!r} is not on this machine.", "See: mashbox pull --list")
+    from filelock import Timeout
+
     try:
         held = lock(wanted).acquire(timeout=0)
     except Timeout as error:
@@ -164,8 +168,10 @@ def remove(name: str) -> int:
     return freed
 
 
-def lock(name: Name) -> BaseFileLock:
+def lock(name: Name) -> "BaseFileLock":
     """Held by whoever writes the model's folder, in whichever process."""
+    from filelock import FileLock
+
     locks = models_dir() / ".locks"
     locks.mkdir(parents=True, exist_ok=True)
     return FileLock(locks / f"{name.slug}.lock")

@@ -81,22 +81,23 @@ def _check_use(
 
 
 def _print(total: int, parts: list[dict[str, Any]], *, as_json: bool) -> None:
-    out = console.output()
+    # Plain lines: rich, which could draw more, would take as long to import as a short text to count.
+    lines = [str(total)]
+    width = len(lines[0])
     if as_json:
         import msgspec
 
         kind = "files" if parts and "file" in parts[0] else "messages"
-        body = {"tokens": total, **({kind: parts} if parts else {})}
-        out.print(msgspec.json.encode(body).decode(), markup=False, soft_wrap=True)
-        return
-    out.print(total)
-    if len(parts) == 1 and "file" in parts[0]:
-        return
-    width = len(str(total))
-    for part in parts:
-        count = "-" if part["tokens"] is None else part["tokens"]
-        name = part.get("file") or f"{part['index']} {part['role']}"
-        out.print(f"{count:>{width}}  {name}", markup=False, soft_wrap=True)
+        lines = [msgspec.json.encode({"tokens": total, **({kind: parts} if parts else {})}).decode()]
+    elif not (len(parts) == 1 and "file" in parts[0]):
+        for part in parts:
+            count = "-" if part["tokens"] is None else part["tokens"]
+            lines.append(f"{count:>{width}}  {part.get('file') or _place(part)}")
+    sys.stdout.write("\n".join([*lines, ""]))
+
+
+def _place(message: dict[str, Any]) -> str:
+    return f"{message['index']} {message['role']}"
 
 
 def _model(name: str | None) -> "LocalModel":

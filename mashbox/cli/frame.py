@@ -14,6 +14,7 @@ from typer import Abort, TyperException
 from typer.core import TyperGroup
 
 from mashbox.cli import console
+from mashbox.cli.words import read_plainly
 from mashbox.errors import MashboxError
 
 INTERRUPTED = 130
@@ -35,6 +36,7 @@ class CommandLine(TyperGroup):
         **extra: Any,
     ) -> NoReturn:
         del standalone_mode, prog_name
+        read_plainly(self.params)
         words, debug = take_debug(sys.argv[1:] if args is None else args)
 
         def command() -> Any:

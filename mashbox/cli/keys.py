@@ -7,6 +7,7 @@ import typer
 
 from mashbox import paths
 from mashbox.cli import console
+from mashbox.cli.words import Command
 
 if TYPE_CHECKING:
     from mashbox.server.keyfile import Entry
@@ -27,7 +28,7 @@ KeyFile = Annotated[
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's id, as `mashbox keys list` shows it.")]
 
 
-@app.command(epilog="Example: mashbox keys add --tenant alice")
+@app.command(cls=Command, epilog="Example: mashbox keys add --tenant alice")
 def add(
     tenant: Annotated[
         str,
@@ -51,7 +52,7 @@ def add(
     console.note(f"Serve with it: mashbox run --api-key-file {path}")
 
 
-@app.command("list", epilog="Example: mashbox keys list --json")
+@app.command("list", cls=Command, epilog="Example: mashbox keys list --json")
 def list_keys(
     file: KeyFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print an array of objects.")] = False,
@@ -74,7 +75,7 @@ def list_keys(
         console.note(f"There is no key in {path}. Make one: mashbox keys add")
 
 
-@app.command(epilog="Example: mashbox keys revoke 1a2b3c4d")
+@app.command(cls=Command, epilog="Example: mashbox keys revoke 1a2b3c4d")
 def revoke(id: KeyId, file: KeyFile = None) -> None:
     """Make a key void, in a running server from the next request on."""
     from mashbox.server import keyfile
@@ -84,7 +85,7 @@ def revoke(id: KeyId, file: KeyFile = None) -> None:
     console.note(f"Removed {_named(entry)} from {path}.")
 
 
-@app.command(epilog="Example: mashbox keys rotate 1a2b3c4d")
+@app.command(cls=Command, epilog="Example: mashbox keys rotate 1a2b3c4d")
 def rotate(id: KeyId, file: KeyFile = None) -> None:
     """Replace a key by a new one of the same id and tenant, and print it. The old one is void at once."""
     from mashbox.server import keyfile

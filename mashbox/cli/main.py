@@ -10,6 +10,7 @@ import typer
 import mashbox
 from mashbox.cli import bench, chat, console, count_tokens, keys, pull, run
 from mashbox.cli.frame import CommandLine
+from mashbox.cli.words import Command
 
 app = typer.Typer(
     name="mashbox",
@@ -43,11 +44,11 @@ def root(
         console.output().print(context.get_help(), markup=False)
 
 
-app.command(epilog=pull.EPILOG)(pull.pull)
-app.command(epilog=run.EPILOG)(run.run)
-app.command(epilog=chat.EPILOG)(chat.chat)
-app.command(epilog=bench.EPILOG)(bench.bench)
-app.command("count-tokens", epilog=count_tokens.EPILOG)(count_tokens.count_tokens)
+app.command(cls=Command, epilog=pull.EPILOG)(pull.pull)
+app.command(cls=Command, epilog=run.EPILOG)(run.run)
+app.command(cls=Command, epilog=chat.EPILOG)(chat.chat)
+app.command(cls=Command, epilog=bench.EPILOG)(bench.bench)
+app.command("count-tokens", cls=Command, epilog=count_tokens.EPILOG)(count_tokens.count_tokens)
 app.add_typer(keys.app, name="keys", epilog=keys.EPILOG)
 
 

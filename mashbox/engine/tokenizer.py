@@ -43,8 +43,7 @@ class ModelTokenizer:
         self._config = config
         self.templates = {name: ChatTemplate(source) for name, source in templates.items()}
         added = tokenizer.get_added_tokens_decoder()
-        literal = "\0".join(template.literals for template in self.templates.values())
-        control = {index: token for index, token in added.items() if _is_control(token, literal)}
+        control = {index: token for index, token in added.items() if self._is_marker(token)}
         tokenizer.add_special_tokens([_as_special(token) for token in control.values()])
         tokenizer.encode_special_tokens = True
         self.markers = Markers(control)
@@ -76,6 +75,15 @@ class ModelTokenizer:
         generation = _read_json(folder / "generation_config.json")
         config.setdefault("generation_eos", generation.get("eos_token_id"))
         return cls(tokenizer, config, _read_templates(folder, config))
+
+    def _is_marker(self, token: AddedToken) -> bool:
+        """Special tokens, and other added ones that look like markers and that a chat template writes."""
+        text = token.content
+        looks = len(text) > 2 and text[0] in "<[" and text[-1] in ">]" and not text.isspace()
+        # The templates are read only where it is for them to say.
+        return bool(token.special) or (
+            looks and any(text in each.literals for each in self.templates.values())
+        )
 
     @property
     def chat_template(self) -> str | None:
@@ -275,13 +283,6 @@ def _token_text(value: Any) -> str | None:
     if isinstance(value, dict):
         value = value.get("content")
     return value if isinstance(value, str) else None
-
-
-def _is_control(token: AddedToken, literal: str) -> bool:
-    """Special tokens, and other added ones that look like markers and that a chat template writes."""
-    text = token.content
-    looks = len(text) > 2 and text[0] in "<[" and text[-1] in ">]" and not text.isspace()
-    return bool(token.special) or (looks and text in literal)
 
 
 def _as_special(token: AddedToken) -> AddedToken:
