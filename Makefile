@@ -75,7 +75,7 @@ test: dev ## everything: checks, then all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 fast: dev ## the tests for the loop while you work
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m 'not slow and not real' -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m 'not slow and not real' -q --hypothesis-profile fast
 
 bench: install ## figures against llama.cpp; PEER names the folder of its binaries
 	$(BIN)/python benchmarks/serving.py --model $(MODEL) $(if $(PEER),--peer $(PEER))

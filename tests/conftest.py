@@ -2,12 +2,15 @@
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+import tests.hypotheses  # noqa: F401  (its profiles)
 
 # A run in the background may have begun with Ctrl-C ignored, and every child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -50,10 +53,20 @@ LONG = (
 """Files that take longest, in order. The first npm install of the agents is not waited for by two of them."""
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where slow tests are left out, files that hold no other are not imported: that alone takes seconds."""
+    if collection_path.suffix != ".py" or "not slow" not in config.option.markexpr:
+        return None
+    return True if _ALL_SLOW.search(collection_path.read_text(encoding="utf-8")) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first: processes take file after file, and none shall begin a long one at the end."""
     place = {Path(__file__).parent / name: number for number, name in enumerate(LONG)}
     items.sort(key=lambda item: place.get(item.path, len(LONG)))
+
+
+_ALL_SLOW = re.compile(r"^pytestmark = (.*mark\.slow|MARKS)", re.MULTILINE)
 
 
 @contextmanager

@@ -21,7 +21,15 @@ class Server:
     def __init__(self, home: Path, log: Path, *options: str, key: str = "") -> None:
         self.url = ""
         self.log = log
-        self._headers = {"authorization": f"Bearer {key}"} if key else {}
+        # Without ``verify=False`` each client would read the certificates of all the world. No connection is
+        # kept: the server may end it just as the next request is sent.
+        self._http = httpx.Client(
+            headers={"authorization": f"Bearer {key}"} if key else {},
+            limits=httpx.Limits(max_keepalive_connections=0),
+            trust_env=False,
+            verify=False,
+            timeout=60,
+        )
         command = [sys.executable, "-m", "mashbox", "run", "smollm2-135m", "--port", "0"]
         with log.open("wb") as sink:
             self.process = subprocess.Popen(
@@ -32,7 +40,7 @@ class Server:
             )
 
     def get(self, path: str) -> httpx.Response:
-        return httpx.get(self.url + path, headers=self._headers, trust_env=False, timeout=60)
+        return self._http.get(self.url + path)
 
     def health(self) -> dict[str, Any]:
         return dict(self.get("/health").json())

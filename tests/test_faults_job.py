@@ -52,6 +52,7 @@ def place(model_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
                     headers={"authorization": f"Bearer {key}"},
                     timeout=120,
                     trust_env=False,
+                    verify=False,
                 )
             )
             for key in keys

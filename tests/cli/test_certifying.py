@@ -149,6 +149,7 @@ def test_a_comparison_that_breaks_off_is_1(tiny: LocalModel, monkeypatch: pytest
     assert "broke off (exit status 1)" in result.stderr
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_quietly(tmp_path: Path) -> None:
     """In a terminal it reaches the comparison too: that one leaves it to the command, and ends with it."""
     script = (

@@ -17,6 +17,7 @@ import mashbox
 from mashbox.cli import complete, frame
 from mashbox.cli.main import app
 from mashbox.errors import DoesNotFit, UnknownModel
+from tests.marks import slow_but
 
 runner = CliRunner()
 
@@ -138,10 +139,8 @@ def completed(shell: str, words: str, home: Path) -> list[str]:
         "zsh": {"_TYPER_COMPLETE_ARGS": words},
         "fish": {"_TYPER_COMPLETE_ARGS": words, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
     }[shell]
-    environment = {**os.environ, "MASHBOX_HOME": str(home), "_MASHBOX_COMPLETE": f"complete_{shell}", **asked}
-    done = subprocess.run(
-        [sys.executable, "-m", "mashbox"], env=environment, capture_output=True, text=True, check=False
-    )
+    environment = {"MASHBOX_HOME": str(home), "_MASHBOX_COMPLETE": f"complete_{shell}", **asked}
+    done = runner.invoke(app, [], env=environment)
     assert not done.stderr
     return re.findall(r'^\s*"?([\w./-]+)', done.stdout.replace("_arguments '*: :((", ""), re.MULTILINE)
 
@@ -167,7 +166,7 @@ def test_every_command_that_takes_a_model_completes_it(words: str, tmp_path: Pat
     assert completed("fish", f"mashbox {words} smollm2-13", tmp_path) == ["smollm2-135m"]
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", slow_but(["bash"], ["bash", "zsh", "fish"]))
 def test_the_completion_script_of_each_shell(shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "mashbox", "--show-completion", shell],
@@ -179,6 +178,20 @@ def test_the_completion_script_of_each_shell(shell: str, monkeypatch: pytest.Mon
     assert done.returncode == 0 and f"_MASHBOX_COMPLETE=complete_{shell}" in done.stdout
 
 
+@pytest.mark.slow
+def test_a_shell_in_a_process_of_its_own_gets_the_completion(tmp_path: Path) -> None:
+    asked = {"_TYPER_COMPLETE_ARGS": "mashbox run smollm2-13", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    done = subprocess.run(
+        [sys.executable, "-m", "mashbox"],
+        env={**os.environ, "MASHBOX_HOME": str(tmp_path), "_MASHBOX_COMPLETE": "complete_fish", **asked},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "smollm2-135m" in done.stdout and not done.stderr
+
+
+@pytest.mark.slow
 def test_the_help_page_is_what_the_commands_say() -> None:
     script = Path(__file__).parent.parent.parent / "docs" / "help_pages.py"
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
@@ -236,6 +249,7 @@ def test_ctrl_c_while_the_commands_are_imported_is_130_and_quiet() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("closed", "words", "status", "told"),
     [
@@ -259,6 +273,7 @@ def test_closed_streams_lead_nowhere(
     assert done.stderr.startswith(told) and done.stderr.count(b"\n") <= 1
 
 
+@pytest.mark.slow
 def test_what_the_encoding_lacks_is_replaced(tmp_path: Path) -> None:
     environment = {**os.environ, "MASHBOX_HOME": str(tmp_path), "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(

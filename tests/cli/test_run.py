@@ -209,6 +209,7 @@ def lines(url: str, *, keyed: bool = False) -> str:
     return "\n".join(recipe.line for recipe in recipes.clients(url, "tiny", ctx=512, keyed=keyed))
 
 
+@pytest.mark.slow
 def test_an_error_is_the_last_word_though_standard_input_is_watched(home: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "mashbox", "run", "nope", "--until-eof"],

@@ -62,6 +62,7 @@ def test_the_status_line_and_the_log_share_the_terminal(tmp_path: Path) -> None:
         assert ended(terminal)
 
 
+@pytest.mark.slow
 def test_what_the_worker_writes_stands_above_the_status_line(tmp_path: Path) -> None:
     with running(tmp_path) as (terminal, url):
         ask(url, "Say it aloud.")
@@ -71,6 +72,7 @@ def test_what_the_worker_writes_stands_above_the_status_line(tmp_path: Path) -> 
         assert "\x1b[2K" in before or not before
 
 
+@pytest.mark.slow
 def test_with_log_json_what_the_worker_writes_is_json_too(tmp_path: Path) -> None:
     words = ["run", "--port", "0", "--log-json"]
     terminal = Terminal(*words, home=tmp_path, columns=500, module="tests.cli.scripted_run")
@@ -86,6 +88,7 @@ def test_with_log_json_what_the_worker_writes_is_json_too(tmp_path: Path) -> Non
         terminal.close()
 
 
+@pytest.mark.slow
 def test_the_lines_for_clients_fit_the_terminal(tmp_path: Path) -> None:
     with running(tmp_path) as (terminal, _):
         told = terminal.text.partition("Ready after")[2].partition("Ctrl-C ends")[0]
@@ -94,6 +97,7 @@ def test_the_lines_for_clients_fit_the_terminal(tmp_path: Path) -> None:
         assert re.search(r"curl http://\S+/v1/chat/completions -H \\\n", told)
 
 
+@pytest.mark.slow
 def test_ctrl_c_lets_an_answer_come_to_its_end(tmp_path: Path) -> None:
     with running(tmp_path) as (terminal, url):
         answers: list[str] = []
@@ -108,6 +112,7 @@ def test_ctrl_c_lets_an_answer_come_to_its_end(tmp_path: Path) -> None:
         assert ended(terminal)
 
 
+@pytest.mark.slow
 def test_open_shows_the_page_in_the_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     browser, opened = tmp_path / "browser", tmp_path / "opened"
     browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
@@ -119,6 +124,7 @@ def test_open_shows_the_page_in_the_browser(tmp_path: Path, monkeypatch: pytest.
         assert page.headers["content-type"].startswith("text/html")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS always has a browser")
 def test_open_without_a_browser_says_where_the_page_is(tmp_path: Path) -> None:
     with running(tmp_path, "--open") as (terminal, url):

@@ -67,6 +67,7 @@ def test_ctrl_c_stops_the_answer_and_the_chat_goes_on(tmp_path: Path) -> None:
         assert "Traceback" not in terminal.text
 
 
+@pytest.mark.slow
 def test_what_is_typed_during_an_answer_waits_for_the_prompt(tmp_path: Path) -> None:
     slow = [delta(content="so it "), 0.3, *answer("goes.")]
     with serving(ScriptedServer(slow, answer("ok"))) as server, chatting(server, tmp_path) as terminal:
@@ -79,6 +80,7 @@ def test_what_is_typed_during_an_answer_waits_for_the_prompt(tmp_path: Path) -> 
         assert questions(server) == ["one", "two"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_the_prompt_clears_the_line_then_tells_how_to_leave(tmp_path: Path) -> None:
     with serving(ScriptedServer(answer("ok"))) as server, chatting(server, tmp_path) as terminal:
         terminal.send("never sent" + CTRL_C + "sent" + ENTER)
@@ -91,6 +93,7 @@ def test_ctrl_c_at_the_prompt_clears_the_line_then_tells_how_to_leave(tmp_path: 
         assert terminal.exit_status() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("new_line", [ALT_ENTER, "\n", "\\" + ENTER])
 def test_several_lines(tmp_path: Path, new_line: str) -> None:
     with serving(ScriptedServer(answer("ok"))) as server, chatting(server, tmp_path) as terminal:
@@ -99,6 +102,7 @@ def test_several_lines(tmp_path: Path, new_line: str) -> None:
         assert questions(server) == ["one\ntwo"]
 
 
+@pytest.mark.slow
 def test_a_pasted_text_is_one_message(tmp_path: Path) -> None:
     with serving(ScriptedServer(answer("ok"))) as server, chatting(server, tmp_path) as terminal:
         terminal.send("\x1b[200~one\rtwo\r\x1b[201~" + ENTER)
@@ -106,6 +110,7 @@ def test_a_pasted_text_is_one_message(tmp_path: Path) -> None:
         assert questions(server) == ["one\ntwo"]
 
 
+@pytest.mark.slow
 def test_ctrl_t_shows_the_thought_that_was_folded(tmp_path: Path) -> None:
     thinking = [delta(reasoning_content="let me see"), 0.3, *answer("Four.")]
     with serving(ScriptedServer(thinking)) as server, chatting(server, tmp_path) as terminal:
@@ -123,6 +128,7 @@ def test_ctrl_t_shows_the_thought_that_was_folded(tmp_path: Path) -> None:
         assert terminal.exit_status() == 0
 
 
+@pytest.mark.slow
 def test_tab_completes_commands_their_words_and_files(tmp_path: Path) -> None:
     (tmp_path / "talk.json").write_text('[{"role": "user", "content": "x"}]')
     with serving(ScriptedServer()) as server, chatting(server, tmp_path) as terminal:
@@ -146,6 +152,7 @@ def test_tab_completes_commands_their_words_and_files(tmp_path: Path) -> None:
         assert terminal.exit_status() == 0
 
 
+@pytest.mark.slow
 def test_history_is_kept_between_chats_and_private(tmp_path: Path) -> None:
     for keys in ("first" + ENTER, "\x1b[A" + ENTER):
         with serving(ScriptedServer(answer("ok"))) as server, chatting(server, tmp_path) as terminal:
@@ -157,6 +164,7 @@ def test_history_is_kept_between_chats_and_private(tmp_path: Path) -> None:
     assert (tmp_path / "state" / "chat_history").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 def test_a_closed_terminal_ends_the_chat(tmp_path: Path) -> None:
     with serving(ScriptedServer()) as server, chatting(server, tmp_path) as terminal:
         terminal.process.send_signal(signal.SIGHUP)
@@ -164,6 +172,7 @@ def test_a_closed_terminal_ends_the_chat(tmp_path: Path) -> None:
         assert "Traceback" not in terminal.text
 
 
+@pytest.mark.slow
 def test_one_answer_on_a_terminal_is_markdown(tmp_path: Path) -> None:
     with serving(ScriptedServer(answer("**Mars**"))) as server:
         terminal = Terminal("chat", "--url", server.url, "?", home=tmp_path)
@@ -176,6 +185,7 @@ def test_one_answer_on_a_terminal_is_markdown(tmp_path: Path) -> None:
             terminal.close()
 
 
+@pytest.mark.slow
 def test_an_interrupted_one_shot_is_130(tmp_path: Path) -> None:
     with serving(ScriptedServer([delta(content="so "), 20.0])) as server:
         script = [sys.executable, "-m", "mashbox", "chat", "--url", server.url, "?"]

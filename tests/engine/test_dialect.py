@@ -15,6 +15,7 @@ from mashbox.engine.request import Conversation, ForcedCall, Request
 from mashbox.engine.tokenizer import ModelTokenizer
 from mashbox.errors import InvalidRequest
 from tests.engine.letters import Letters
+from tests.hypotheses import examples
 
 MARKERS = ("<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>")
 CHATML = (
@@ -169,7 +170,7 @@ def cut(output: list[Output], stops: tuple[str, ...]) -> list[Output]:
     return kept
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(PIECES, st.booleans(), st.booleans(), st.sampled_from([(), ("END",), ("a", "\n"), ("E", "END")]))
 def test_stop_strings_cut_what_would_have_come_without_them(
     qwen: Dialect, letters: Letters, pieces: list[str], tools: bool, thinking: bool, stop: tuple[str, ...]

@@ -15,6 +15,7 @@ from mashbox.engine.grammar import FORCIBLE, MAX_GRAMMAR, forced_call
 from mashbox.engine.parse import OutputParser
 from mashbox.errors import InvalidRequest
 from tests.engine.letters import Letters
+from tests.marks import slow_but
 
 NUMBER_OR_LIST = {"anyOf": [{"type": "number"}, {"type": "array", "items": {"type": "string"}}]}
 WEATHER: dict[str, Any] = {
@@ -266,7 +267,7 @@ def test_harmony_thinks_on_its_own_channel() -> None:
     assert not held("harmony", "now").allows(thought + call)
 
 
-@pytest.mark.parametrize("format", sorted(FORCIBLE))
+@pytest.mark.parametrize("format", slow_but(["hermes", "gemma4"], sorted(FORCIBLE)))
 @pytest.mark.parametrize("plain", [False, True], ids=["tokens", "text"])
 def test_whatever_is_drawn_is_parsed_as_one_call_that_fits_the_schema(format: str, plain: bool) -> None:
     either = held(format, None, CALLABLE, markers=() if plain else None)

@@ -167,6 +167,7 @@ def test_prompts_that_can_not_be_answered_are_refused(shared: Callable[[Body], N
     shared(body)
 
 
+@pytest.mark.slow
 def test_closing_the_events_cancels_the_request(tmp_path: Path) -> None:
     async def body(local: LocalEngine) -> None:
         request = Request(id="a", prompt="hello", max_tokens=50)
@@ -197,6 +198,7 @@ def test_a_request_that_nobody_has_seen_runs_again_after_a_fault(tmp_path: Path)
     run(tmp_path, body)
 
 
+@pytest.mark.slow
 def test_a_fault_in_the_middle_of_an_answer_ends_it(tmp_path: Path) -> None:
     async def body(local: LocalEngine) -> None:
         request = Request(id="a", prompt="hello", max_tokens=50)

@@ -6,7 +6,7 @@ import pytest
 from jinja2 import TemplateError
 from jinja2.sandbox import SecurityError
 
-from mashbox.engine import template as module
+from mashbox.engine import sandbox as module
 from mashbox.engine.template import ChatTemplate
 
 

@@ -24,6 +24,7 @@ from mashbox.errors import (
     WrongHash,
 )
 from mashbox.pull import ensure, pull, transfer
+from tests.marks import slow_but
 from tests.pull.conftest import Recorder
 from tests.pull.hub_server import COMMIT, FAULTS, Hub
 from tests.pull.models import TEMPLATE, tiny_gguf, tiny_safetensors, tiny_split
@@ -214,7 +215,7 @@ def test_kept_bytes_of_another_version_are_not_continued(tiny: Hub, home: Path, 
     assert ensure(NAME).weights.read_bytes() == other
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", slow_but(range(4), range(20)))
 def test_whatever_happens_only_the_promised_bytes_count_as_a_model(tiny: Hub, gguf: bytes, seed: int) -> None:
     """Any row of faults, over as many pulls as it takes, ends in the right bytes or in an error."""
     draw = random.Random(seed)

@@ -109,6 +109,7 @@ class Interrupting(Recorder):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("html", [False, True])
 def test_a_part_is_resumed_where_ctrl_c_stopped_it(
     online: Index, gguf: bytes, catalogue: Any, html: bool

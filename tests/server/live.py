@@ -54,7 +54,7 @@ class Live:
         self._sock.close()
 
     def client(self, **options: Any) -> CheckingClient:
-        return CheckingClient(base_url=self.url, timeout=20, trust_env=False, **options)
+        return CheckingClient(base_url=self.url, timeout=20, trust_env=False, verify=False, **options)
 
     def connect(self, receive_buffer: int | None = None) -> socket.socket:
         sock = socket.socket()

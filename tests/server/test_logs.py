@@ -4,7 +4,7 @@ import io
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -191,8 +191,12 @@ ERRORS = [
 ]
 
 
-def ask_everything(server: Live, client: httpx.Client) -> None:
-    for path in (CHAT, "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"):
+PATHS = (CHAT, "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens")
+
+
+def ask_everything(server: Live, client: httpx.Client, key: str, paths: Sequence[str] = PATHS) -> None:
+    client.headers["authorization"] = f"Bearer {key}"
+    for path in paths:
         for body in BODIES:
             client.post(path, json=body)
         client.post(path, content=SECRET.encode(), headers={"content-type": "application/json"})
@@ -215,12 +219,16 @@ def test_neither_prompts_nor_keys_are_logged(
 ) -> None:
     logs.configure(as_json=as_json, stream=log)
     engine = ScriptedEngine([SECRET, " ", SECRET], encode=_failing(error) if error else None)
-    with live(engine, key_file=key_file(tmp_path), api_keys=(f"env-{KEY}",)) as server:
-        for key in (KEY, f"unnamed-{KEY}", f"env-{KEY}"):
-            with httpx.Client(base_url=server.url, headers={"authorization": f"Bearer {key}"}) as client:
-                ask_everything(server, client)
+    with (
+        live(engine, key_file=key_file(tmp_path), api_keys=(f"env-{KEY}",)) as server,
+        httpx.Client(base_url=server.url, trust_env=False, verify=False) as client,
+    ):
+        ask_everything(server, client, KEY)
+        for key in (f"unnamed-{KEY}", f"env-{KEY}"):
+            ask_everything(server, client, key, paths=PATHS[:1])
     text = log.getvalue()
     assert text.count("/v1/chat/completions") >= 3 * len(BODIES)
+    assert all(text.count(path) >= len(BODIES) for path in PATHS)
     assert text.count("alice") >= len(BODIES)
     assert text.count("key:") >= 2 * len(BODIES)
     assert SECRET not in text

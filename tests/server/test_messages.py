@@ -18,6 +18,7 @@ from mashbox.engine.parse import OutputParser
 from mashbox.engine.request import Conversation, EncodedPrompt, Request
 from mashbox.errors import InvalidRequest, LineFull, PromptTooLong, WorkerFault
 from mashbox.server.protocols.messages_answer import MessageAnswer
+from tests.hypotheses import examples
 from tests.server.live import Live, eventually, live
 from tests.server.messages_sse import events_of, folded
 from tests.server.scripted import Hold, Script, ScriptedEngine, finished
@@ -131,7 +132,7 @@ ENDS = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(PIECES, max_size=8), ENDS)
 def test_any_events_tell_the_same_message_streamed_and_whole(pieces: list[Event], end: Finished) -> None:
     events = [*pieces, end]

@@ -13,6 +13,9 @@ from mashbox.errors import InvalidRequest, PromptTooLong, WorkerFault
 from tests.server.live import Live, live
 from tests.server.scripted import Script, ScriptedEngine
 
+# The client alone takes seconds to import.
+pytestmark = pytest.mark.slow
+
 TOOL: Any = {
     "name": "add",
     "description": "Adds two numbers.",

@@ -158,6 +158,7 @@ def memory() -> int:
     return psutil.Process().memory_info().rss
 
 
+@pytest.mark.slow
 def test_a_thousand_idle_connections_and_streams_cost_little() -> None:
     """Measured with their clients' sockets, which live in this process too."""
     hold = Hold()

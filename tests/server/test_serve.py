@@ -71,7 +71,7 @@ class Process:
 def takes_no_more(server: Process) -> bool:
     """Whether it has heard a signal: it listens no longer."""
     try:
-        httpx.get(f"{server.url}/health", trust_env=False)
+        httpx.get(f"{server.url}/health", trust_env=False, verify=False)
     except httpx.ConnectError:
         return True
     except httpx.TransportError:
@@ -91,7 +91,10 @@ def started(drain_s: float = 5.0, pause_s: float = 0.0) -> Iterator[Process]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_an_idle_server_with_status_0(number: int) -> None:
-    with started(drain_s=60) as server, httpx.Client(base_url=server.url, trust_env=False) as client:
+    with (
+        started(drain_s=60) as server,
+        httpx.Client(base_url=server.url, trust_env=False, verify=False) as client,
+    ):
         assert server.hello["torch"] is False
         assert client.post(CHAT, json=ASK).status_code == 200
         begun = time.monotonic()
@@ -106,7 +109,7 @@ def test_a_signal_ends_an_idle_server_with_status_0(number: int) -> None:
 def test_a_running_answer_is_finished_and_new_ones_are_not_taken() -> None:
     with started(drain_s=10, pause_s=1.0) as server:
         with (
-            httpx.Client(base_url=server.url, trust_env=False) as client,
+            httpx.Client(base_url=server.url, trust_env=False, verify=False) as client,
             client.stream("POST", CHAT, json={**ASK, "stream": True}) as answer,
         ):
             parts = answer.iter_text()
@@ -125,7 +128,7 @@ def test_a_running_answer_is_finished_and_new_ones_are_not_taken() -> None:
 def test_what_outlasts_the_drain_ends_with_the_error_event(twice: bool) -> None:
     with started(drain_s=60 if twice else 0.5, pause_s=60) as server:
         with (
-            httpx.Client(base_url=server.url, trust_env=False) as client,
+            httpx.Client(base_url=server.url, trust_env=False, verify=False) as client,
             client.stream("POST", CHAT, json={**ASK, "stream": True}) as answer,
         ):
             parts = answer.iter_text()

@@ -17,6 +17,7 @@ from mashbox.engine.engine import EngineStatus
 from mashbox.engine.events import Text, Thinking, ToolCall
 from mashbox.engine.request import EncodedPrompt, Request
 from mashbox.errors import EngineLoading, InvalidRequest, PromptTooLong, WorkerFault
+from tests.hypotheses import examples
 from tests.server.live import Live, events_of, eventually, live
 from tests.server.scripted import CARD, Hold, Script, ScriptedEngine, Step
 
@@ -343,7 +344,9 @@ def playing() -> Any:
         yield engine, client
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(script=steps, limit=st.none() | st.integers(1, 12))
 def test_a_stream_and_a_whole_answer_say_the_same(playing: Any, script: Script, limit: int | None) -> None:
     engine, client = playing

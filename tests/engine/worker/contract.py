@@ -14,6 +14,7 @@ import torch
 from mashbox.engine.worker.load.model import LoadedModel
 from mashbox.engine.worker.runner import Runner
 from tests.engine.worker.tiny import VOCAB, tiny_model
+from tests.marks import QUICK, slow_but
 
 SLOTS = 6
 CTX = 160
@@ -72,7 +73,7 @@ class RunnerContract:
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         if "model_type" in metafunc.fixturenames:
-            metafunc.parametrize("model_type", self.model_types)
+            metafunc.parametrize("model_type", slow_but(QUICK, self.model_types))
 
     @pytest.fixture
     def runner(self, model_type: str) -> Runner:

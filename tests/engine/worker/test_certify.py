@@ -42,7 +42,16 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("model_type", ["llama", "gemma3_text", "qwen3_moe", "qwen3_5_text", "mamba2"])
+@pytest.mark.parametrize(
+    "model_type",
+    [
+        "llama",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("gemma3_text", "qwen3_moe", "qwen3_5_text", "mamba2")
+        ),
+    ],
+)
 def test_the_exact_engine_passes(tmp_path: Path, model_type: str) -> None:
     save(tmp_path, model_type)
     report = run(tmp_path)
@@ -55,16 +64,19 @@ def test_the_exact_engine_passes(tmp_path: Path, model_type: str) -> None:
         assert (check.cached > 0) == (check.name == "from the cache")
 
 
+@pytest.mark.slow
 def test_one_slot_and_more_slots_than_prompts(llama: Path) -> None:
     assert run(llama, slots=1).passed
     assert run(llama, slots=6).passed
 
 
+@pytest.mark.slow
 def test_a_message_goes_through_json(llama: Path) -> None:
     report = run(llama)
     assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
 
 
+@pytest.mark.slow
 def test_bfloat16_is_held_to_wider_bounds(llama: Path) -> None:
     exact, rounded = run(llama), run(llama, weights="bf16")
     assert rounded.bounds.kl_max > exact.bounds.kl_max
@@ -78,6 +90,7 @@ def test_every_kind_of_rounding_has_its_bounds() -> None:
     assert exact.other_tokens == fast.other_tokens == 0
 
 
+@pytest.mark.slow
 def test_a_short_context_is_refused(llama: Path) -> None:
     with pytest.raises(UsageError, match="--ctx 128"):
         run(llama, ctx=127)
@@ -96,6 +109,7 @@ def _nan(rows: torch.Tensor) -> torch.Tensor:
     return rows * torch.nan
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [_off, _swapped])
 def test_a_wrong_engine_fails(
     llama: Path, monkeypatch: pytest.MonkeyPatch, wrong: Callable[[torch.Tensor], torch.Tensor]
@@ -107,6 +121,7 @@ def test_a_wrong_engine_fails(
     assert not any(check.passed for check in report.checks)
 
 
+@pytest.mark.slow
 def test_an_engine_that_gives_nan_can_not_be_certified(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     right: Any = ExactRunner.decode
     monkeypatch.setattr(ExactRunner, "decode", lambda *args: _nan(right(*args)))
@@ -114,6 +129,7 @@ def test_an_engine_that_gives_nan_can_not_be_certified(llama: Path, monkeypatch:
         run(llama)
 
 
+@pytest.mark.slow
 def test_a_broken_prompt_cache_fails_its_own_check(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     right: Any = ExactRunner.prefill
 
@@ -129,6 +145,7 @@ def test_a_broken_prompt_cache_fails_its_own_check(llama: Path, monkeypatch: pyt
     assert checks["alone"] and not checks["from the cache"]
 
 
+@pytest.mark.slow
 def test_something_compiled_while_the_prompts_run_fails(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = iter([3, 4])
     monkeypatch.setattr(gate, "programs_made", lambda: next(counts))

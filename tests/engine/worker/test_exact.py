@@ -15,9 +15,10 @@ from mashbox.errors import DoesNotFit, UnsupportedModel
 from tests.engine.worker.contract import CTX, SLOTS, RunnerContract, greedy, prompt, read, same_tokens
 from tests.engine.worker.oracle import generate
 from tests.engine.worker.tiny import SPECIAL, random_weights, tiny_config, tiny_model
+from tests.marks import QUICK, slow_but
 
 ENGINE = "exact"
-TOKENS = 16
+TOKENS = 8
 PROMPTS = [prompt(5), prompt(37), prompt(1), prompt(70)]
 PLACES = [4, 0, 5, 2]
 
@@ -27,7 +28,7 @@ def model_and_reference(model_type: str) -> tuple[LoadedModel, list[list[int]]]:
     loaded = tiny_model(model_type)
     wanted = [generate(loaded.module, ids, TOKENS) for ids in PROMPTS]
     # A model that repeats itself would prove nothing.
-    assert max(len(set(tokens)) for tokens in wanted) >= 8
+    assert max(len(set(tokens)) for tokens in wanted) >= 5
     return loaded, wanted
 
 
@@ -39,7 +40,7 @@ def test_every_proven_type_is_tested() -> None:
     assert set(SPECIAL) == PROVEN
 
 
-@pytest.mark.parametrize("model_type", sorted(SPECIAL))
+@pytest.mark.parametrize("model_type", slow_but([*QUICK, "deepseek_v3", "mamba2"], sorted(SPECIAL)))
 class TestGreedyEqualsGenerate:
     def test_alone(self, model_type: str) -> None:
         loaded, wanted = model_and_reference(model_type)

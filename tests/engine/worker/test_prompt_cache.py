@@ -104,6 +104,7 @@ def test_random_conversations_equal_uncached_ones(model_type: str, seed: int, ca
 LONG = 4096
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model_type", ["qwen3_5_text", "lfm2"])
 def test_a_recurrent_model_reads_only_what_is_new(model_type: str) -> None:
     draw = random.Random(5)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mashbox.engine.request import Sampling
 from mashbox.engine.worker.sampler import RowSampler, uniform
 from tests.engine.worker.sampling import sample
+from tests.hypotheses import examples
 
 VOCAB = 40
 
@@ -131,7 +132,7 @@ PARAMETERS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(PARAMETERS, min_size=2, max_size=5), st.integers(0, 99))
 def test_a_row_is_the_same_alone_and_in_a_batch(parameters: list[dict[str, float]], seed: int) -> None:
     logits = torch.stack([row(seed + i) for i in range(len(parameters))])
@@ -159,7 +160,7 @@ def _interval(logits: torch.Tensor, token: int, parameters: dict[str, float]) ->
     return float(heights[token - 1]) if token else 0.0, float(heights[token])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.integers(0, 10_000),
     st.sampled_from([3, 129, 700, 5000, 40_000]),

@@ -9,6 +9,7 @@ from mashbox.engine.request import Sampling
 from mashbox.engine.wire import Failed, Row, Stats, Submit, Tokens
 from mashbox.engine.worker.scheduler import PIECE_ALONE, PIECE_SHARED, Scheduler, pieces
 from tests.engine.worker.counting import CountingRunner
+from tests.hypotheses import examples
 
 
 def submit(number: int, ids: list[int], max_tokens: int = 5, **sampling: float) -> Submit:
@@ -142,7 +143,7 @@ REQUEST = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(REQUEST, min_size=1, max_size=10), st.integers(1, 3))
 def test_every_submit_ends_once_with_the_tokens_it_has_alone(
     requests: list[tuple[list[int], int, int, bool]], slots: int
@@ -175,7 +176,7 @@ def test_every_submit_ends_once_with_the_tokens_it_has_alone(
             assert log.tokens(number) == whole
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(0, 2**64 - 1), st.lists(st.lists(st.integers(1, 49), min_size=1, max_size=6), max_size=3))
 def test_a_seed_gives_the_same_tokens_alone_and_beside_others(seed: int, others: list[list[int]]) -> None:
     mine = submit(0, [7, 8, 9], 8, temperature=1.3, top_p=0.9, seed=seed)

@@ -14,6 +14,7 @@ from mashbox.engine.worker.host_cache import HostCache, common_prefix
 from mashbox.engine.worker.scheduler import PIECE_ALONE, Scheduler
 from tests.engine.worker.counting import CountingRunner, RecurrentRunner, State
 from tests.engine.worker.test_scheduler import Log, expected, run, submit
+from tests.hypotheses import examples
 
 BIG = 1 << 20
 
@@ -207,7 +208,7 @@ def watch(runner: CountingRunner, host: HostCache) -> None:
 PUT = st.tuples(IDS, st.sampled_from("ab"), st.booleans(), st.sampled_from([0, 0, 3, 6]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(PUT, max_size=30), st.integers(0, 400))
 def test_the_host_tier_counts_to_the_byte_and_never_passes_its_cap(
     puts: list[tuple[list[int], str, bool, int]], cap: int
@@ -324,7 +325,7 @@ TURN = st.tuples(
 
 
 @pytest.mark.parametrize("kind", [CountingRunner, RecurrentRunner])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     turns=st.lists(TURN, min_size=1, max_size=12),
     slots=st.integers(1, 3),

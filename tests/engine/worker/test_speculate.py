@@ -19,6 +19,7 @@ from mashbox.engine.worker.scheduler import Scheduler
 from mashbox.engine.worker.speculate import MOST_ROWS, StepCosts, plan
 from tests.engine.worker.counting import CountingRunner, RecurrentRunner
 from tests.engine.worker.test_scheduler import Log, run
+from tests.hypotheses import examples
 
 
 class FreeRows(StepCosts):
@@ -73,7 +74,7 @@ def answers(runner: Runner, mix: Mix, *, speculate: bool, share: int = 0) -> tup
     return ends, log
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.lists(REQUEST, min_size=1, max_size=8), st.integers(1, 3), st.integers(0, 2))
 def test_any_mix_has_the_same_tokens_with_and_without(mix: Mix, slots: int, share: int) -> None:
     # Few tokens to choose from: guesses are plenty, right and wrong.

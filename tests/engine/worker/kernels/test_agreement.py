@@ -70,6 +70,7 @@ def test_a_difference_is_found_where_it_is(tmp_path: Path, part: str, where: str
     assert where in found.where
 
 
+@pytest.mark.slow
 def test_what_agreed_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agreement, "state_dir", lambda: tmp_path / "state")
     path = written(tmp_path / "model.gguf")
@@ -135,6 +136,7 @@ def test_a_comparison_that_was_killed_is_told_as_that(
         assert "--engine exact" not in remedy or asked.weights == "auto"
 
 
+@pytest.mark.slow
 def test_the_cache_is_planned_anew_where_the_exact_engine_runs_after_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -232,6 +234,7 @@ def test_the_comparison_ends_with_the_worker_that_asked_for_it() -> None:
     os.close(write)
 
 
+@pytest.mark.slow
 def test_a_disk_that_can_not_be_written_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from mashbox.engine.worker import scheduler as scheduling
 from tests.engine.worker.kernels.test_fast import fast
 from tests.engine.worker.test_speculate import SAMPLING, FreeRows, Mix, answers
 from tests.engine.worker.tiny import VOCAB
+from tests.hypotheses import examples
 
 PHRASE = st.lists(st.integers(3, VOCAB - 1), min_size=2, max_size=9)
 
@@ -28,7 +29,7 @@ REQUEST = st.builds(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(REQUEST, min_size=1, max_size=5), st.integers(1, 3))
 def test_any_mix_has_the_same_tokens_with_and_without(mix: Mix, slots: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -15,6 +15,7 @@ from mashbox.gguf_file import GGUFFile
 from tests.engine.worker.load import gguf_writer
 from tests.engine.worker.load.gguf_writer import write_gguf
 from tests.engine.worker.tiny import random_weights, tiny_config
+from tests.marks import QUICK, slow_but
 
 # What a file can't say, or what llama.cpp takes for granted, differs from the tiny models' defaults.
 CHANGES: dict[str, dict[str, Any]] = {
@@ -103,7 +104,7 @@ def assert_same(loaded: nn.Module, expected: nn.Module) -> None:
     torch.testing.assert_close(logits(loaded), logits(expected), rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("model_type", sorted(gguf_writer.ARCHITECTURES))
+@pytest.mark.parametrize("model_type", slow_but(QUICK, sorted(gguf_writer.ARCHITECTURES)))
 def test_every_architecture_comes_back(model_type: str, tmp_path: Path) -> None:
     module, config = original(model_type)
     write_gguf(tmp_path / "model.gguf", module, config)

@@ -14,11 +14,12 @@ from tests.engine.worker.load import gguf_writer
 from tests.engine.worker.load.gguf_writer import write_gguf
 from tests.engine.worker.load.test_gguf import nothing, original
 from tests.engine.worker.tiny import tiny_model
+from tests.marks import QUICK, slow_but
 
 MODELS = sorted(gguf_writer.ARCHITECTURES)
 
 
-@pytest.mark.parametrize("model_type", MODELS)
+@pytest.mark.parametrize("model_type", slow_but(QUICK, MODELS))
 def test_cache_and_weights_take_what_was_planned(model_type: str, tmp_path: Path) -> None:
     module, config = original(model_type)
     path = tmp_path / "model.gguf"
@@ -31,7 +32,7 @@ def test_cache_and_weights_take_what_was_planned(model_type: str, tmp_path: Path
     assert plan.weights == pytest.approx(runner.weight_bytes, rel=0.01)
 
 
-@pytest.mark.parametrize("model_type", [*MODELS, "glm4_moe_lite"])
+@pytest.mark.parametrize("model_type", slow_but(QUICK, [*MODELS, "glm4_moe_lite"]))
 def test_a_folder_of_safetensors_is_planned_alike(model_type: str, tmp_path: Path) -> None:
     model = tiny_model(model_type)
     model.config.to_json_file(tmp_path / "config.json")

@@ -18,6 +18,7 @@ from mashbox.errors import BadWeights, UnsupportedModel
 from tests.engine.worker.contract import greedy, prompt, same_tokens
 from tests.engine.worker.oracle import generate
 from tests.engine.worker.tiny import tiny_config, tiny_model
+from tests.marks import QUICK, slow_but
 
 SAVED = [
     "llama",  # tied
@@ -55,7 +56,7 @@ def same_state(found: LoadedModel, wanted: LoadedModel) -> None:
 
 
 @pytest.mark.parametrize("shard", ["1GB", "200KB"])
-@pytest.mark.parametrize("model_type", SAVED)
+@pytest.mark.parametrize("model_type", slow_but(QUICK, SAVED))
 def test_what_was_saved_is_what_is_loaded(tmp_path: Path, model_type: str, shard: str) -> None:
     saved = save(tmp_path, model_type, shard)
     assert len(list(tmp_path.glob("*.safetensors"))) > 1 or shard == "1GB"

@@ -1,0 +1,14 @@
+"""Which of a test's many cases `make fast` runs."""
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
+
+QUICK = ("llama", "gemma3_text", "qwen3_moe", "qwen3_5_text")
+"""Models of each common kind: plain, with a sliding window, of experts, with a recurrent state."""
+
+
+def slow_but(quick: Collection[Any], values: Iterable[Any]) -> list[Any]:
+    """``values`` as parameters of a test, those that are not in ``quick`` marked as slow."""
+    return [value if value in quick else pytest.param(value, marks=pytest.mark.slow) for value in values]
