@@ -48,6 +48,10 @@ def shown() -> "Iterator[Progress]":
         yield _Bars(bars)
 
 
+# As in mashbox.pull.progress, which is not imported for this alone.
+_FETCHING = "Fetching"
+
+
 class _Sum:
     """Adds up the files of one download."""
 
@@ -81,8 +85,10 @@ class _Bars:
         self._sum = _Sum()
         self._tasks: dict[str, TaskID] = {}
         self._all: TaskID | None = None
+        self._doing = ""
 
-    def plan(self, files: dict[str, int | None]) -> None:
+    def plan(self, files: dict[str, int | None], doing: str = _FETCHING) -> None:
+        self._doing = f"{doing} " if doing != _FETCHING else ""
         self._sum.plan(files)
         if len(files) > 1:
             self._all = self._bars.add_task(f"All {len(files)} files", total=self._sum.total)
@@ -91,7 +97,7 @@ class _Bars:
         self._sum.update(file, done, total)
         task = self._tasks.get(file)
         if task is None:
-            task = self._tasks[file] = self._bars.add_task(Path(file).name, total=total)
+            task = self._tasks[file] = self._bars.add_task(self._doing + Path(file).name, total=total)
         self._bars.update(task, completed=done, total=total)
         if self._all is not None:
             self._bars.update(self._all, completed=self._sum.done, total=self._sum.total)
@@ -110,12 +116,12 @@ class _Lines:
         self._step = 0
         self._said = time.monotonic()
 
-    def plan(self, files: dict[str, int | None]) -> None:
+    def plan(self, files: dict[str, int | None], doing: str = _FETCHING) -> None:
         self._sum.plan(files)
         self._step = 0
         count = f"{len(files)} files" if len(files) > 1 else next(iter(files), "")
         total = self._sum.total
-        console.note(f"Fetching {count}" + (f", {size(total)}" if total else ""))
+        console.note(f"{doing} {count}" + (f", {size(total)}" if total else ""))
 
     def update(self, file: str, done: int, total: int | None) -> None:
         self._sum.update(file, done, total)

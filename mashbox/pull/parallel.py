@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from mashbox.pull.progress import Progress
+from mashbox.pull.progress import FETCHING, Progress
 
 AT_ONCE = 4
 """More connections than this bring nothing from one server, and are not liked there."""
@@ -29,9 +29,9 @@ class _Shared:
         self._lock = threading.Lock()
         self.stopped = threading.Event()
 
-    def plan(self, files: dict[str, int | None]) -> None:
+    def plan(self, files: dict[str, int | None], doing: str = FETCHING) -> None:
         with self._going_on():
-            self._inner.plan(files)
+            self._inner.plan(files, doing)
 
     def update(self, file: str, done: int, total: int | None) -> None:
         with self._going_on():

@@ -2,12 +2,16 @@
 
 from typing import Protocol
 
+FETCHING = "Fetching"
+CHECKING = "Checking"
+"""What is done with files that are on this machine already: they are only hashed."""
+
 
 class Progress(Protocol):
     """Called from one thread. ``update`` may be called often; the receiver decides what to show."""
 
-    def plan(self, files: dict[str, int | None]) -> None:
-        """The files about to be fetched and their bytes (None: unknown)."""
+    def plan(self, files: dict[str, int | None], doing: str = FETCHING) -> None:
+        """The files about to be taken, their bytes (None: unknown), and what is done with them."""
         ...
 
     def update(self, file: str, done: int, total: int | None) -> None:
@@ -22,7 +26,7 @@ class Progress(Protocol):
 class Silent:
     """Shows nothing."""
 
-    def plan(self, files: dict[str, int | None]) -> None:
+    def plan(self, files: dict[str, int | None], doing: str = FETCHING) -> None:
         pass
 
     def update(self, file: str, done: int, total: int | None) -> None:

@@ -15,7 +15,7 @@ from mashbox.catalog import HubSource, LocalSource, Source, UrlSource, WheelSour
 from mashbox.errors import BadWeights, NoNetwork, NoSpace, NotFound, UnknownModel
 from mashbox.pull import cached, hub, local, parallel, safetensors, transfer, url, wheel
 from mashbox.pull.plan import Plan, Wanted
-from mashbox.pull.progress import Progress, Silent
+from mashbox.pull.progress import CHECKING, FETCHING, Progress, Silent
 from mashbox.pull.verify import Digest, check_space
 from mashbox.store import LocalModel, Name
 
@@ -109,13 +109,13 @@ def _pull_from(source: Source, wanted: Name, progress: Progress) -> LocalModel:
             digests = _download(plan, folder, progress, url.explain)
         case LocalSource():
             plan, base = local.plan(Path(os.path.abspath(Path(source.path).expanduser())))  # noqa: PTH100
-            _announce(plan, progress)
+            _announce(plan, progress, CHECKING)
             digests = local.hash_files(plan, base, progress)
     return _record(plan, base, digests, wanted, progress)
 
 
-def _announce(plan: Plan, progress: Progress) -> None:
-    progress.plan({file.path: file.promise.bytes for file in plan.files})
+def _announce(plan: Plan, progress: Progress, doing: str = FETCHING) -> None:
+    progress.plan({file.path: file.promise.bytes for file in plan.files}, doing)
 
 
 def _download(plan: Plan, folder: Path, progress: Progress, explain: transfer.Explain) -> list[str]:

@@ -26,7 +26,7 @@ from mashbox.catalog import WheelPart, WheelSource
 from mashbox.errors import NoNetwork, NoSpace, NotFound, PullError, WrongHash
 from mashbox.pull import index, parallel, transfer
 from mashbox.pull.plan import Plan, Wanted
-from mashbox.pull.progress import Progress
+from mashbox.pull.progress import FETCHING, Progress
 from mashbox.pull.verify import CHUNK, Digest, Promise, check_space, wrong
 
 POLL_S = 0.2
@@ -57,7 +57,7 @@ class _OfWheel:
     def __init__(self, got: _Got, wheel: str, progress: Progress) -> None:
         self._got, self._wheel, self._progress = got, wheel, progress
 
-    def plan(self, files: dict[str, int | None]) -> None:
+    def plan(self, files: dict[str, int | None], doing: str = FETCHING) -> None:
         """The file has been announced."""
 
     def update(self, file: str, done: int, total: int | None) -> None:

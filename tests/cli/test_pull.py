@@ -53,6 +53,14 @@ def test_a_pull_prints_the_path_and_says_what_it_does_on_stderr(hub: Hub, home: 
     assert f"{NAME} is here (401 kB). Serve it: mashbox run {NAME}" in result.stderr
 
 
+def test_a_file_of_this_machine_is_not_said_to_be_fetched(tmp_path: Path, home: Path) -> None:
+    path = tmp_path / "mine.gguf"
+    path.write_bytes(tiny_gguf(tmp_path))
+    result = runner.invoke(app, ["pull", str(path)])
+    assert result.exit_code == 0 and result.stdout.strip() == str(path)
+    assert "Checking mine.gguf, 401 kB" in result.stderr and "Fetching" not in result.stderr
+
+
 def test_a_corrupt_download_is_one_line_and_exit_1(hub: Hub) -> None:
     hub.faults = ["flip"]
     result = runner.invoke(app, ["pull", NAME])

@@ -10,6 +10,7 @@ import pytest
 from huggingface_hub import constants
 
 from mashbox.pull import transfer
+from mashbox.pull.progress import FETCHING
 from tests.pull import hub_server, models
 
 
@@ -20,9 +21,10 @@ class Recorder:
         self.planned: dict[str, int | None] = {}
         self.updates: list[tuple[str, int, int | None]] = []
         self.notes: list[str] = []
+        self.doing = ""
 
-    def plan(self, files: dict[str, int | None]) -> None:
-        self.planned = files
+    def plan(self, files: dict[str, int | None], doing: str = FETCHING) -> None:
+        self.planned, self.doing = files, doing
 
     def update(self, file: str, done: int, total: int | None) -> None:
         self.updates.append((file, done, total))
