@@ -23,6 +23,11 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     frequency_penalty: float = 0.0
     seed: int = 0
 
+    @property
+    def greedy(self) -> bool:
+        """Whether the likeliest token is always the one."""
+        return self.temperature == 0.0 or self.top_k == 1
+
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     """Messages in the shape that chat templates take.

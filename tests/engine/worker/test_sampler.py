@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -9,11 +10,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mashbox.engine.request import Sampling
+from mashbox.engine.worker import draw
+from mashbox.engine.worker.kernels.cpu import best_instructions
 from mashbox.engine.worker.sampler import RowSampler, uniform
 from tests.engine.worker.sampling import sample
 from tests.hypotheses import examples
 
 VOCAB = 40
+
+
+@pytest.fixture(autouse=True, scope="module", params=["numpy", "plain", "best"])
+def ways(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each test with numpy's draw, the kernels' in plain C++ and the one for this processor."""
+    if request.param == "numpy":
+        way = draw.numpy_draw
+    else:
+        way = draw.kernel_draw(0 if request.param == "plain" else best_instructions())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(draw, "chosen", lambda: way)
+        yield
 
 
 def row(seed: int = 0, size: int = VOCAB) -> torch.Tensor:
@@ -191,3 +206,11 @@ def test_infinity_is_no_token() -> None:
     logits[1, 7] = torch.inf
     picked = sample(logits, [sampler(temperature=1.0) for _ in logits])
     assert picked[0] is not None and picked[1:] == [None, None]
+
+
+@pytest.mark.parametrize("parameters", [{}, {"top_k": 40}, {"top_p": 0.7}, {"min_p": 0.001}])
+def test_what_is_forbidden_is_never_drawn(parameters: dict[str, float]) -> None:
+    logits = row(size=300)
+    logits[torch.arange(300) % 3 > 0] = -torch.inf
+    drawn = support(logits, temperature=4.0, **parameters)
+    assert drawn and all(token % 3 == 0 for token in drawn)

@@ -6,7 +6,7 @@ and any cut of a prompt into pieces. Activations are rounded to 16 bits, one sca
 
 import ctypes
 import functools
-from ctypes import POINTER, Structure, c_int, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_double, c_float, c_int, c_int64, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +85,9 @@ def library() -> Any:
     for move in (loaded.mashbox_keys_in, loaded.mashbox_keys_out):
         move.argtypes = (c_void_p, *[c_int64] * 5, c_void_p)
         move.restype = None
+    cuts = (c_float, c_int64, c_double, c_double)
+    loaded.mashbox_draw.argtypes = (c_void_p, c_int64, *cuts, c_double, c_int)
+    loaded.mashbox_draw.restype = c_int64
     loaded.mashbox_product.argtypes = (POINTER(MatrixStruct), c_void_p, c_int64, c_int, c_int, c_void_p)
     return loaded
 

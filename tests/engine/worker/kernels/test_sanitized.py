@@ -16,7 +16,7 @@ from pathlib import Path
 from mashbox.engine.worker.kernels import cpu
 cpu.library_path = lambda: Path({library!r})
 """
-TESTS = ("test_product.py", "test_fast.py", "test_packed.py", "test_shapes.py")
+TESTS = ("test_draw.py", "test_product.py", "test_fast.py", "test_packed.py", "test_shapes.py")
 WITHOUT_KERNELS = "not rotary_tables and not do_not_fit and not each_type_has"
 """Tests of torch and of Python only: nothing of the library runs in them."""
 

@@ -25,7 +25,8 @@ Attention::Attention(const mashbox_model& model, const Ops& ops, int threads)
         if (std::none_of(plans_.begin(), plans_.end(), same)) plans_.push_back({window, {}});
     }
     const int64_t queries = together_ * group_;
-    for (auto& scratch : scratch_) scratch.resize(size_t(queries * kSpan + 32 * m_.head_dim));
+    const int64_t near = std::max(kNear, kTile * m_.head_dim);
+    for (auto& scratch : scratch_) scratch.resize(size_t(queries * kSpan + near));
     for (auto& later : later_) later.resize(size_t(queries * part_size_));
     for (auto& query : query_) query.resize(size_t(queries));
     // Room for the longest context: untouched memory costs nothing, and growing would copy, and take twice as much.

@@ -85,6 +85,11 @@ MASHBOX_API void mashbox_step(mashbox_engine* engine, int64_t rows, const int64_
 MASHBOX_API int mashbox_product(const mashbox_matrix* matrix, const float* x, int64_t count, int threads,
                     int instructions, float* out);
 
+// A token of a row of n logits: the likeliest for temperature 0, else one drawn by `draw` (from 0 to below 1) after
+// temperature, top_k (0: none), top_p and min_p, in this order. -1: a logit is NaN, or the largest is infinite.
+MASHBOX_API int64_t mashbox_draw(const float* row, int64_t n, float temperature, int64_t top_k, double top_p,
+                                 double min_p, double draw, int instructions);
+
 #ifdef __cplusplus
 }
 #endif

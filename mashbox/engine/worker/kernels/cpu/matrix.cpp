@@ -1,4 +1,4 @@
-// One product by itself, and the choice of an instruction set.
+// One product and one draw by themselves, and the choice of an instruction set.
 #include "mashbox_cpu.h"
 #include "ops.h"
 #include "team.h"
@@ -48,4 +48,10 @@ extern "C" int mashbox_product(const mashbox_matrix* matrix, const float* x, int
                      m.rows, false);
     });
     return 0;
+}
+
+extern "C" int64_t mashbox_draw(const float* row, int64_t n, float temperature, int64_t top_k, double top_p,
+                                double min_p, double draw, int instructions) {
+    const Ops* ops = ops_for(instructions);
+    return ops && n > 0 ? ops->draw(row, n, {temperature == 0.0f, temperature, top_k, top_p, min_p, draw}) : -1;
 }

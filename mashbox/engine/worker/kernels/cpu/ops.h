@@ -10,6 +10,7 @@ namespace mashbox {
 
 constexpr int64_t kSpan = 128;  // positions whose attention is computed as one part
 constexpr int64_t kTile = 8;    // positions whose keys lie together: [dim, 8]
+constexpr int64_t kNear = 4096;  // numbers of keys or values that are worked on at a time, unless a tile is more
 constexpr int64_t kPart = 8;    // numbers of a part before its `dim` values: the largest score, and the sum
 
 // A query [dim] over the positions first..end - 1, and where its part of a span goes: [kPart + dim].
@@ -36,6 +37,15 @@ struct Span {
     float scale;
 };
 
+// How a token is drawn: the likeliest where it is greedy, else after temperature, top_k (0: none), top_p and
+// min_p by a number from 0 to below 1.
+struct Drawing {
+    bool greedy;
+    float temperature;
+    int64_t top_k;
+    double top_p, min_p, draw;
+};
+
 struct Ops {
     // `groups` * 32 numbers, into the groups from `first` on. One that is not finite makes its group's scale
     // NaN.
@@ -49,7 +59,7 @@ struct Ops {
     void (*rotate)(float* head, const float* cosine, const float* sine, int64_t half);
     // Half precision, the numbers `apart` from each other; n a multiple of 8.
     void (*to_half)(const float* x, uint16_t* out, int64_t n, int64_t apart);
-    // The parts of a span for its queries; `scratch` has room for queries * kSpan + 32 * dim.
+    // The parts of a span for its queries; `scratch` has room for queries * kSpan + the larger of kNear and kTile * dim.
     void (*attend)(const Span& span, float* scratch);
     // Joins the part of a later span to that of all before it.
     void (*join)(float* whole, const float* part, int64_t dim);
@@ -61,6 +71,8 @@ struct Ops {
     void (*gate_gelu)(float* gate, const float* up, int64_t n);
     // x += y * factor, n a multiple of 8
     void (*add)(float* x, const float* y, float factor, int64_t n);
+    // A token of a row of n logits; -1: one of them is NaN, or the largest is infinite.
+    int64_t (*draw)(const float* row, int64_t n, const Drawing& how);
 };
 
 extern const Ops kPlain;
