@@ -74,6 +74,8 @@ test: dev ## everything: checks, then all tests
 	@$(MAKE) --no-print-directory -j2 --output-sync=target chromium $(CHECKS)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
+# Here a process of tests works nearly all the time, and each imports what all of them need.
+fast: JOBS = 2
 fast: dev ## the tests for the loop while you work
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m 'not slow and not real' -q --hypothesis-profile fast
 
