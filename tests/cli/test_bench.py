@@ -57,7 +57,7 @@ def test_counts_are_the_servers_and_times_what_it_took() -> None:
     assert (target.model, target.slots, target.context, target.counts) == ("paced", 2, 4_096, "server")
     assert [row.streams for row in report.decode] == [1, 2]
     one, two = report.decode
-    # 200 a second for each stream: never faster than the server's own pauses, and slower on a busy machine only.
+    # 200 a second for each stream: never faster than the server's own pauses, slower on a busy machine.
     assert one.tokens_per_second and 30 < one.tokens_per_second <= 201
     assert two.tokens_per_second and 30 < two.tokens_per_second <= 402
     assert one.token_ms and 4.9 < one.token_ms.p50 < 40
