@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from mashbox.cli import console, recipes, statusline
 from mashbox.cli.loading import until_ready
 from mashbox.cli.watch import Files, watch
-from mashbox.engine.engine import EngineStatus
+from mashbox.engine.engine import EngineStatus, ModelCard
 from mashbox.engine.local import EngineSettings, LocalEngine
 from mashbox.facts import ModelFacts
 from mashbox.memory import MemoryPlan
@@ -67,13 +67,8 @@ def serve_model(
         try:
             await until_ready(engine)
             console.note(f"Ready after {time.monotonic() - began:.1f} s: {url}")
-            card = engine.card
-            if (card.max_model_len, card.slots) != (plan.ctx, plan.slots):
-                console.note(
-                    f"That was planned for the fast engine: beside the {card.engine} one, {card.slots} slots "
-                    f"of {card.max_model_len:,} tokens fit."
-                )
-            tell(recipes.recipes(url, model, ctx=card.max_model_len, keyed=server.keyed))
+            tell_what_fits(engine.card, plan)
+            tell(recipes.recipes(url, model, ctx=engine.card.max_model_len, keyed=server.keyed))
             console.note("Ctrl-C ends the server.")
             if chosen.open:
                 await asyncio.to_thread(open_page, url)
@@ -90,6 +85,15 @@ def serve_model(
         )
     serve(app, server, on_listening=beside)
     console.note("Stopped.")
+
+
+def tell_what_fits(card: ModelCard, plan: MemoryPlan) -> None:
+    """Say how much the engine has that runs in place of the one the memory was planned for."""
+    if card.engine_why and (card.max_model_len, card.slots) != (plan.ctx, plan.slots):
+        console.note(
+            f"The memory was planned for the fast engine: beside the {card.engine} one, {card.slots} slots "
+            f"of {card.max_model_len:,} tokens fit."
+        )
 
 
 def tell(recipes_: Iterable[recipes.Recipe]) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from mashbox import facts, memory, pull
@@ -26,6 +27,7 @@ from mashbox.engine.local import start_message
 from mashbox.memory import MemoryPlan
 from mashbox.settings import Settings
 from mashbox.store import LocalModel
+from tests.server.scripted import CARD
 from tests.test_capacity import facts as some_facts
 
 MODEL = LocalModel(
@@ -113,6 +115,21 @@ def test_every_choice_reaches_the_worker() -> None:
     # What is left to us stays so.
     usual = start_message(MODEL, serving.engine_settings(Settings(), plan, cache_ram=0))
     assert (usual.share_cache, usual.speculation, usual.engine, usual.threads) == (False, "auto", "auto", 0)
+    assert usual.ctx_auto and usual.slots_auto and usual.cache_auto
+    asked = start_message(MODEL, serving.engine_settings(Settings(ctx=512, slots=3), plan, cache_ram=0))
+    assert not asked.ctx_auto and not asked.slots_auto
+
+
+def test_what_fits_beside_another_engine_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = MemoryPlan(ctx=8192, slots=4, weights=1, kv=1, working=1)
+    planned = replace(CARD, max_model_len=8192, slots=4)
+    fewer = replace(planned, slots=2, max_model_len=4096, engine="exact", engine_why="its layer 1 differs")
+    for card in (planned, replace(planned, engine="exact", engine_why="its layer 1 differs")):
+        serving.tell_what_fits(card, plan)
+    assert capsys.readouterr().err == ""
+    serving.tell_what_fits(fewer, plan)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "beside the exact one, 2 slots of 4,096 tokens fit" in said
 
 
 def test_other_addresses_need_a_key() -> None:
