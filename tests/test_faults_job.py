@@ -6,6 +6,7 @@ One server for the module, started as a user starts it: fast engine, two slots, 
 import concurrent.futures
 import json
 import os
+import resource
 import signal
 import socket
 from collections.abc import Iterator
@@ -252,6 +253,38 @@ def test_the_host_cache_holds_what_it_says_and_no_more_than_its_cap(place: Place
     assert held > CAP // 2 and health["host_cache_evictions"] > 3
     # From when both slots have been filled so far on, all that the worker grows by is in the books.
     assert max(outside[5:]) - min(outside[5:]) < CAP // 10
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="no other process can be bounded here")
+def test_a_worker_that_gets_no_more_memory_answers_all_the_same(place: Place) -> None:
+    """Prompts are no longer kept; should that not be enough, a new worker takes its place."""
+    server, text = place.server, prompt("shortage", 450)
+
+    def answer(client: httpx.Client, text: str, count: int) -> str:
+        """Asked again while a new worker loads."""
+        found: list[httpx.Response] = []
+
+        def taken() -> bool:
+            found.append(client.post("/v1/completions", json=body(text, count)))
+            return found[-1].status_code != 503
+
+        server.until(taken)
+        assert found[-1].status_code == 200, found[-1].text
+        return str(found[-1].json()["choices"][0]["text"])
+
+    wanted = answer(place.a, text, 8)
+    health = server.health()
+    pages = int(Path(f"/proc/{health['worker_pid']}/statm").read_text().split()[0])
+    before = resource.prlimit(health["worker_pid"], resource.RLIMIT_AS)
+    room = pages * resource.getpagesize()
+    resource.prlimit(health["worker_pid"], resource.RLIMIT_AS, (room, before[1]))
+    for number in range(4):
+        # Others take the slots in between, and something has to be kept.
+        answer(place.b, prompt(f"other {number}", 300), 1)
+    assert answer(place.a, text, 8) == wanted
+    after = server.health()
+    if after["worker_pid"] == health["worker_pid"]:
+        resource.prlimit(after["worker_pid"], resource.RLIMIT_AS, before)
 
 
 @pytest.fixture
