@@ -9,7 +9,7 @@ from filelock import FileLock
 from playwright.sync_api import Browser, sync_playwright
 
 from mashbox.ui import build
-from tests.server.live import Live, live
+from tests.server.live import Live, eventually, live
 from tests.server.scripted import ScriptedEngine
 from tests.ui.browser import Chat, find_chromium, launch, watched
 
@@ -37,15 +37,29 @@ def browser(bundle: None) -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture
-def engine() -> ScriptedEngine:
+@pytest.fixture(scope="module")
+def shared_engine() -> ScriptedEngine:
     return ScriptedEngine()
 
 
-@pytest.fixture
-def server(engine: ScriptedEngine, bundle: None) -> Iterator[Live]:
-    with live(engine, ui=True) as running:
+@pytest.fixture(scope="module")
+def shared_server(shared_engine: ScriptedEngine, bundle: None) -> Iterator[Live]:
+    with live(shared_engine, ui=True) as running:
         yield running
+
+
+@pytest.fixture
+def engine(shared_engine: ScriptedEngine) -> ScriptedEngine:
+    """The scripted engine of a module's one server, as if it were new: nothing runs on it, nothing was asked of it."""
+    eventually(lambda: shared_engine.running == 0)
+    vars(shared_engine).update(vars(ScriptedEngine()))
+    return shared_engine
+
+
+@pytest.fixture
+def server(shared_server: Live, engine: ScriptedEngine) -> Live:
+    """The server of the scripted engine."""
+    return shared_server
 
 
 @pytest.fixture
