@@ -58,10 +58,7 @@ export function forget(drawing: Drawing): void {
 function turn(milliseconds: number): void {
   const end = performance.now() + milliseconds;
   for (const drawing of inOrder()) {
-    if (!drawing.draw(end)) {
-      waiting.delete(drawing);
-      settle(drawing);
-    }
+    if (!drawing.root.isConnected || !drawing.draw(end)) forget(drawing);
     if (performance.now() >= end) break;
   }
   const [next] = waiting;

@@ -2,6 +2,8 @@
 export const limits = {
   /** One top-level block. It and all behind it are plain from here on. */
   block: 200_000,
+  /** Blocks that are laid out as one while they are out of sight. */
+  section: 24,
   /** The text of one paragraph, heading or cell. */
   inline: 60_000,
   /** What is drawn of it as one, and a part of it that can't be cut into such pieces. */

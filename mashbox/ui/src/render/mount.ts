@@ -39,7 +39,7 @@ export interface Context {
 }
 
 /** Makes what is mounted below `holder`, behind the first `kept`, show `nodes`, drawing only what differs. */
-export function patch(holder: Element, mounted: Mounted[], nodes: readonly TreeNode[], context: Context, kept = 0): void {
+export function patch(holder: Pick<Element, "append">, mounted: Mounted[], nodes: readonly TreeNode[], context: Context, kept = 0): void {
   nodes.forEach((node, index) => {
     const before = mounted[kept + index];
     if (before && update(before, node, context)) return;

@@ -13,6 +13,7 @@ import {
   type Mounted,
   type MountedLeaf,
 } from "./mount";
+import { Sections } from "./sections";
 import { toNode } from "./tree";
 
 /** Work done so far, for tests that hold the cost of an update: it must not grow with the answer. */
@@ -53,6 +54,7 @@ export class AnswerView implements Drawing {
   private isStreaming = false;
   private stream = new BlockStream();
   private open: Mounted[] = [];
+  private readonly sections: Sections;
   /** Blocks of a whole text that are not on the page yet, and how many of the last are open. */
   private undrawn: Block[] = [];
   private undrawnOpen = 0;
@@ -72,7 +74,9 @@ export class AnswerView implements Drawing {
   constructor(
     readonly root: Element,
     readonly isFromEnd = false,
-  ) {}
+  ) {
+    this.sections = new Sections(root);
+  }
 
   /** Shows `text`; if it begins with what was shown before, only what came is drawn. */
   update(text: string, isStreaming: boolean): void {
@@ -114,7 +118,7 @@ export class AnswerView implements Drawing {
   }
 
   private reset(): void {
-    this.root.replaceChildren();
+    this.sections.clear();
     this.stream = new BlockStream();
     this.open = [];
     this.undrawn = [];
@@ -178,7 +182,7 @@ export class AnswerView implements Drawing {
     const context = this.context(change.relabelled);
     const blocks = [...change.finished, ...change.open];
     const nodes = blocks.map((block, index) => toNode(block, (kept) => holds(this.open[index], kept)));
-    patch(this.root, this.open, nodes, context);
+    patch(this.sections, this.open, nodes, context);
     for (const mounted of this.open.splice(0, change.finished.length)) this.finish(mounted);
     if (change.relabelled.size > 0) for (const leaf of this.unsettled) relabel(leaf, context);
     this.note(context);
@@ -221,7 +225,8 @@ export class AnswerView implements Drawing {
     if (isOpen) this.undrawnOpen--;
     const block = (this.isFromEnd ? this.undrawn.pop() : this.undrawn.shift())!;
     const context = this.context(unlabelled);
-    const put = (element: Element) => (this.isFromEnd ? this.root.prepend(element) : this.root.append(element));
+    const place = this.undrawn.length;
+    const put = (element: Element) => (this.isFromEnd ? this.sections.prepend(element, place) : this.sections.append(element));
     return { steps: mountInSteps(toNode(block), context, put), context, isOpen };
   }
 

@@ -5,7 +5,7 @@ import { drawInline } from "../../src/render/inline";
 import { limits } from "../../src/render/limits";
 import { piecesOf } from "../../src/render/pieces";
 import { AnswerView } from "../../src/render/view";
-import { htmlOf } from "./support";
+import { contentOf, htmlOf } from "./support";
 
 function drawn(text: string): string {
   const holder = document.createElement("p");
@@ -78,7 +78,7 @@ describe("a whole text", () => {
     const view = new AnswerView(root, fromEnd);
     view.update(text, false);
     view.flush();
-    expect(root.innerHTML.replace(/ class="md-finished"| md-finished/g, "")).toBe(htmlOf(text));
+    expect(contentOf(root)).toBe(htmlOf(text));
   });
 
   it.each([true, false])("goes on wherever its drawing is (from the end: %s)", (fromEnd) => {
@@ -90,7 +90,20 @@ describe("a whole text", () => {
       for (let step = 0; step < steps; step++) view.draw(0);
       view.update(text + more, true);
       view.flush();
-      expect(root.innerHTML.replace(/ class="md-finished"| md-finished/g, "")).toBe(htmlOf(text + more));
+      expect(contentOf(root)).toBe(htmlOf(text + more));
+    }
+  });
+
+  it("stands in sections of some blocks each, from either end", () => {
+    const blocks = Array.from({ length: 3 * limits.section + 5 }, (_, index) => `block ${index}`);
+    for (const fromEnd of [true, false]) {
+      const root = document.createElement("div");
+      const view = new AnswerView(root, fromEnd);
+      view.update(blocks.join("\n\n"), false);
+      view.flush();
+      expect([...root.querySelectorAll("p")].map((block) => block.textContent)).toEqual(blocks);
+      expect([...root.children].map((section) => section.childElementCount)).toEqual([24, 24, 24, 5]);
+      expect([...root.children].map((section) => section.classList.contains("md-finished"))).toEqual([true, true, true, false]);
     }
   });
 

@@ -24,10 +24,15 @@ export class Shown {
     return this;
   }
 
-  /** Without the mark of what is finished, which may be known sooner or later: it changes nothing that is seen. */
   get html(): string {
-    return this.root.innerHTML.replace(/ class="md-finished"| md-finished/g, "");
+    return contentOf(this.root);
   }
+}
+
+/** Without sections and the mark of what is finished, which may be known sooner or later: they change nothing that is seen. */
+export function contentOf(root: Element): string {
+  const inner = [...root.children].map((section) => section.innerHTML).join("");
+  return inner.replace(/ class="md-finished"| md-finished/g, "");
 }
 
 export function htmlOf(text: string): string {
