@@ -50,7 +50,7 @@ def shared_server(shared_engine: ScriptedEngine, bundle: None) -> Iterator[Live]
 
 @pytest.fixture
 def engine(shared_engine: ScriptedEngine) -> ScriptedEngine:
-    """The scripted engine of a module's one server, as if it were new: nothing runs on it, nothing was asked of it."""
+    """The scripted engine of a module's one server, as if it were new: idle, and asked nothing."""
     eventually(lambda: shared_engine.running == 0)
     vars(shared_engine).update(vars(ScriptedEngine()))
     return shared_engine
