@@ -173,7 +173,7 @@ def test_the_usual_run_ends_within_a_minute_at_15_tokens_a_second() -> None:
 
 def test_a_server_that_refuses_so_many_at_a_time_is_measured_with_fewer() -> None:
     with paced(write=200, slots=4, refuse_from=2) as server:
-        report = measured(server, "--only", "streams", "--seconds", "3")
+        report = measured(server, "--only", "streams", "--seconds", "20")
     assert [row.streams for row in report.decode] == [1, 2]
     assert report.left_out == ["4 streams: the server refused it: The line is full."]
 
