@@ -33,7 +33,8 @@ def work(tokens: list[int], rate: float) -> None:
 
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
-    wire.read_down(source)
+    start = wire.read_down(source)
+    assert isinstance(start, wire.Start)
 
     def listen() -> None:
         while (message := wire.read_down(source)) is not None:
@@ -46,8 +47,17 @@ def work(tokens: list[int], rate: float) -> None:
         sink.write(wire.pack(message))  # type: ignore[arg-type]
         sink.flush()
 
-    ready = {"engine": "fast", "architecture": "none", "weight_bytes": 0, "kv_bytes": 0, "vocab_size": 1}
-    send(wire.Ready(**ready))  # type: ignore[arg-type]
+    send(
+        wire.Ready(
+            engine="fast",
+            architecture="none",
+            ctx=start.ctx,
+            slots=start.slots,
+            weight_bytes=0,
+            kv_bytes=0,
+            vocab_size=1,
+        )
+    )
     live: dict[int, list[int]] = {}
     due = time.monotonic()
     while True:
