@@ -58,8 +58,9 @@ def report(browser: Browser, address: str, kind: str, how: str, options: argpars
     browser.start_tracing(page=page, categories=["toplevel"])
     found = page.evaluate(f"([...given]) => bench.{how}(...given)", [kind, options.characters, options.speed])
     tasks = longest_tasks(json.loads(browser.stop_tracing())["traceEvents"])
+    frames = " ".join(f"{ms}@{second:g}s" for ms, second in found["longest"])
     print(
-        f"{kind:24} {how:7} frames {found['longest']} tasks {tasks} "
+        f"{kind:24} {how:7} frames {frames} tasks {tasks} "
         f"({found['frames']} frames, {found['elements']} elements)",
         flush=True,
     )

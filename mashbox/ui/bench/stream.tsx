@@ -3,9 +3,9 @@ import { Answer } from "../src/render/answer";
 import { kinds } from "./kinds";
 import "../src/style/main.css";
 
-/** Milliseconds, longest first. */
+/** The longest frames first: milliseconds, and at which second they ended. */
 interface Frames {
-  longest: number[];
+  longest: [number, number][];
   frames: number;
   elements: number;
 }
@@ -45,10 +45,13 @@ function textOf(kind: string, length: number): string {
 }
 
 async function measured(work: () => Promise<void>): Promise<Frames> {
-  const frames: number[] = [];
-  let last = performance.now();
+  // Not the page's own start, nor that of the trace.
+  await new Promise((resolve) => setTimeout(resolve, 1000));
+  const frames: [number, number][] = [];
+  const start = performance.now();
+  let last = start;
   let handle = requestAnimationFrame(function next(now) {
-    frames.push(now - last);
+    frames.push([now - last, (now - start) / 1000]);
     last = now;
     handle = requestAnimationFrame(next);
   });
@@ -56,7 +59,10 @@ async function measured(work: () => Promise<void>): Promise<Frames> {
   // What comes behind the last text: colours, maths, the rest of a long answer.
   await new Promise((resolve) => setTimeout(resolve, 2000));
   cancelAnimationFrame(handle);
-  const longest = frames.sort((a, b) => b - a).slice(0, 5).map(Math.round);
+  const longest = frames
+    .sort(([a], [b]) => b - a)
+    .slice(0, 5)
+    .map(([ms, second]): [number, number] => [Math.round(ms), Math.round(second * 10) / 10]);
   return { longest, frames: frames.length, elements: app.querySelectorAll("*").length };
 }
 
