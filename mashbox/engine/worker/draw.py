@@ -38,15 +38,18 @@ def draw(row: Floats, sampling: Sampling, number: float) -> int | None:
 
 @functools.cache
 def chosen() -> Draw:
-    """The kernels' draw, or numpy's where they are not built."""
+    """The kernels' draw, or numpy's where they are not built or can't be loaded."""
     try:
         return kernel_draw(best_instructions())
-    except UsageError:
+    except (UsageError, OSError):
         return numpy_draw
 
 
 def kernel_draw(instructions: int) -> Draw:
-    """The draw of the kernels for one set of instructions; UsageError if they are not built."""
+    """The draw of the kernels for one set of instructions.
+
+    UsageError if they are not built, OSError if they can't be loaded.
+    """
     call = library().mashbox_draw
 
     def drawn(row: Floats, sampling: Sampling, number: float) -> int | None:

@@ -6,8 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mashbox.engine.request import Sampling
+from mashbox.engine.worker import draw
 from mashbox.engine.worker.draw import kernel_draw, numpy_draw
 from mashbox.engine.worker.kernels.cpu import best_instructions
+from mashbox.errors import UsageError
 
 CUTS = st.fixed_dictionaries(
     {
@@ -59,3 +61,12 @@ def test_a_row_with_a_flaw_gives_no_token(instructions: int, flaw: float, place:
     for temperature in (0.0, 1.0):
         assert kernel_draw(instructions)(row, Sampling(temperature=temperature, top_k=3), 0.5) is None
     assert kernel_draw(instructions)(np.full(130, -np.inf, np.float32), Sampling(), 0.0) is None
+
+
+@pytest.mark.parametrize("failure", [UsageError("not built"), OSError("invalid ELF header")])
+def test_numpy_draws_where_the_kernels_can_not(monkeypatch: pytest.MonkeyPatch, failure: Exception) -> None:
+    def fail() -> int:
+        raise failure
+
+    monkeypatch.setattr(draw, "best_instructions", fail)
+    assert draw.chosen.__wrapped__() is numpy_draw
