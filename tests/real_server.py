@@ -1,4 +1,4 @@
-"""A ``mashbox run`` of the starter as users start it, in a process of its own."""
+"""A ``mashbox run``, of the starter if nothing else is named, as users start it: in a process of its own."""
 
 import os
 import re
@@ -18,7 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families
 class Server:
     """The process and what it says of itself. ``key``, if any, is sent where one is asked for."""
 
-    def __init__(self, home: Path, log: Path, *options: str, key: str = "") -> None:
+    def __init__(
+        self, home: Path, log: Path, *options: str, key: str = "", model: str = "smollm2-135m"
+    ) -> None:
         self.url = ""
         self.log = log
         # Without ``verify=False`` each client would read the certificates of all the world. No connection is
@@ -30,7 +32,7 @@ class Server:
             verify=False,
             timeout=60,
         )
-        command = [sys.executable, "-m", "mashbox", "run", "smollm2-135m", "--port", "0"]
+        command = [sys.executable, "-m", "mashbox", "run", model, "--port", "0"]
         with log.open("wb") as sink:
             self.process = subprocess.Popen(
                 [*command, *options],
@@ -41,6 +43,9 @@ class Server:
 
     def get(self, path: str) -> httpx.Response:
         return self._http.get(self.url + path)
+
+    def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
+        return self._http.post(self.url + path, json=body)
 
     def health(self) -> dict[str, Any]:
         return dict(self.get("/health").json())
@@ -92,9 +97,11 @@ class Server:
 
 
 @contextmanager
-def serving(home: Path, log: Path, *options: str, key: str = "") -> Iterator[Server]:
+def serving(
+    home: Path, log: Path, *options: str, key: str = "", model: str = "smollm2-135m"
+) -> Iterator[Server]:
     """A server that is ready; at the end it must have compiled nothing since."""
-    server = Server(home, log, *options, key=key)
+    server = Server(home, log, *options, key=key, model=model)
     try:
         server.ready()
         yield server

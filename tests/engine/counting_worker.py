@@ -4,9 +4,9 @@
 holds the token 49, ``compile`` compiles a program there, ``stillborn`` kills itself while it loads,
 ``words`` ends there with words on stderr, ``short:FILE`` finds too little memory in its second life and
 tells what an earlier one found, ``fewer`` has one slot of 32 tokens, ``memory`` and ``bytes`` ask
-for more memory there than the process may have (torch, Python), ``nan`` has NaN for logits there, and ``nan
-once`` in its first answer alone. Tokens below 94 are what it speaks: printable ASCII in the vocabulary of
-``letters``.
+for more memory there than the process may have (torch, Python), ``device`` throws there what torch does where
+a device fails, ``nan`` has NaN for logits there, and ``nan once`` in its first answer alone. Tokens below 94
+are what it speaks: printable ASCII in the vocabulary of ``letters``.
 """
 
 import os
@@ -48,6 +48,8 @@ class FaultyRunner(CountingRunner):
             torch.compile(lambda x: x + 1, backend="eager")(torch.zeros(1))
         if FAULT == "memory" and DEADLY in ids:
             torch.empty(2 * ROOM, dtype=torch.uint8)
+        if FAULT == "device" and DEADLY in ids:
+            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
         if FAULT == "bytes" and DEADLY in ids:
             bytearray(2 * ROOM)
         return super().prefill(slot, ids, logits=logits)

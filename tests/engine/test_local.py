@@ -316,9 +316,9 @@ LINUX = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only L
 
 @LINUX
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["memory", "bytes"])
-def test_a_step_without_memory_ends_its_worker_and_nobody_waits_for_ever(tmp_path: Path, fault: str) -> None:
-    """torch's allocator, or Python's, is refused: who has heard something gets an error, others an answer."""
+@pytest.mark.parametrize("fault", ["memory", "bytes", "device"])
+def test_a_step_that_throws_ends_its_worker_and_nobody_waits_for_ever(tmp_path: Path, fault: str) -> None:
+    """Memory or a device fails: who has heard something gets an error, others an answer."""
 
     async def body(local: LocalEngine) -> None:
         good = Request(id="b", prompt="hello", max_tokens=50)
