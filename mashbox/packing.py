@@ -27,6 +27,7 @@ FAST_ARCHITECTURES = {
     "ernie4_5": "ernie4_5",
     "exaone4": "exaone4",
     "gemma": "gemma",
+    "gemma2": "gemma2",
     "gemma3": "gemma3_text",
     "glm4": "glm4",
     "granite": "granite",

@@ -50,6 +50,7 @@ class _Model(Structure):
         ("embedding", c_float),
         ("residual", c_float),
         ("logit", c_float),
+        ("score_cap", c_float),
         ("logit_cap", c_float),
         ("layer", POINTER(_Layer)),
         ("final_norm", c_void_p),
@@ -93,6 +94,7 @@ class Decoder:
     embedding_scale: float = 1.0
     residual_scale: float = 1.0
     logit_scale: float = 1.0
+    score_cap: float = 0.0
     logit_cap: float = 0.0
     wide_norms: bool = False
 
@@ -235,6 +237,7 @@ def _model(decoder: Decoder, layers: Any, pool: Sequence[int], kept: _Kept) -> _
         embedding=decoder.embedding_scale,
         residual=decoder.residual_scale,
         logit=decoder.logit_scale,
+        score_cap=decoder.score_cap,
         logit_cap=decoder.logit_cap,
         layer=layers,
         final_norm=kept.pointer(decoder.final_norm),

@@ -55,6 +55,7 @@ def assemble(shape: Shape, weights: Weights) -> Decoder:
         embedding_scale=shape.embedding_scale,
         residual_scale=shape.residual_scale,
         logit_scale=shape.logit_scale,
+        score_cap=shape.score_cap,
         logit_cap=shape.logit_cap,
         wide_norms=shape.wide_norms,
     )

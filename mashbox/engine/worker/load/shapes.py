@@ -124,6 +124,7 @@ class Shape:
     embedding_scale: float
     residual_scale: float
     logit_scale: float
+    score_cap: float
     logit_cap: float
 
     @property
@@ -189,8 +190,6 @@ def _check_fields(fields: Fields, family: _Family) -> None:
     activation = fields.get("hidden_activation") or fields.get("hidden_act") or family.activation
     if activation not in (family.activation, "swish" if family.activation == "silu" else ""):
         raise NotFast(f"its activation is {activation!r}")
-    if fields.get("attn_logit_softcapping"):
-        raise NotFast("its attention scores are capped")
     if fields.get("use_bidirectional_attention"):
         raise NotFast("its tokens see later ones")
 
@@ -206,6 +205,7 @@ def _scales(model_type: str, fields: Fields, family: _Family, head_dim: int) -> 
         else fields.get("embedding_multiplier") or 1.0,
         "residual_scale": fields.get("residual_multiplier") or 1.0,
         "logit_scale": 1.0 / (fields.get("logits_scaling") or 1.0),
+        "score_cap": fields.get("attn_logit_softcapping") or 0.0,
         "logit_cap": fields.get("final_logit_softcapping") or 0.0,
     }
 

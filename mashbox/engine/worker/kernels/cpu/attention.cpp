@@ -91,7 +91,7 @@ void Attention::compute(int member, const mashbox_layer& layer, int64_t number, 
             query[size_t(i)] = {queries + row * width + head * m_.head_dim, start, position_[row] + 1, to};
         }
         const int64_t at = pool + begin * m_.head_dim;
-        ops_.attend({query.data(), count, begin, end, layer.keys + at, layer.values + at, m_.head_dim, m_.scale},
+        ops_.attend({query.data(), count, begin, end, layer.keys + at, layer.values + at, m_.head_dim, m_.scale, m_.score_cap},
                     scratch_[size_t(member)].data());
         for (int64_t i = 0; !apart_ && i < count; ++i) {
             const int64_t row = piece.row + i / group_, head = shared * group_ + i % group_;

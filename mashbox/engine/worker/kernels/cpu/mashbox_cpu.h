@@ -50,7 +50,7 @@ typedef struct {
     int64_t gelu;        // act is GELU by tanh, else SiLU
     float eps, scale;    // scale: of the attention's scores
     float embedding, residual, logit;  // what embeddings, blocks and logits are multiplied with
-    float logit_cap;     // logits are cap * tanh(logits / cap); 0: as they are
+    float score_cap, logit_cap;  // scores and logits are cap * tanh(x / cap); 0: as they are
     const mashbox_layer* layer;
     const float* final_norm;  // [hidden]
     mashbox_matrix embeddings, head;

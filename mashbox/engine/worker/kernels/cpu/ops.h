@@ -35,6 +35,7 @@ struct Span {
     const uint16_t *keys, *values;
     int64_t dim;
     float scale;
+    float cap;  // scores are cap * tanh(score / cap); 0: as they are
 };
 
 // How a token is drawn: the likeliest where it is greedy, else after temperature, top_k (0: none), top_p and
