@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,10 @@ import msgspec
 from mashbox.errors import GET_ANEW, BadWeights
 from mashbox.gguf_file import GGUFFile
 from mashbox.gguf_keys import Keys
-from mashbox.packing import FAST_ARCHITECTURES, FAST_TYPES, QUANTISED, packed_bytes
+from mashbox.packing import FAST_ARCHITECTURES, FAST_TYPES, QUANTISED, packed_bytes, padded_head
+
+_OF_HEADS = re.compile(r"(attn_(q|k|v|qkv|q_norm|k_norm)|(q|k|v|qkv)_proj|(q|k)_norm)\.(weight|bias)$")
+"""What has a row or number for each number of queries, keys or values, by its names in both formats."""
 
 STATEFUL = frozenset({"linear_attention", "conv", "mamba", "recurrent"})
 """transformers' names of layers that keep a state of fixed size instead of keys and values."""
@@ -26,7 +30,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     slot keeps in states of fixed size (convolutions, recurrences). ``sliding_window`` is in tokens, 0 for
     none. ``parameters`` counts what is in memory; ``bpw`` are bits per weight of the file. ``packed`` are the
     bytes of the weights as the fast engine holds them, by what ``--weights`` may say; empty if it can't run
-    the model.
+    the model. ``head_room`` are the places that it gives a head (0: ``head_dim``).
     """
 
     architecture: str
@@ -46,6 +50,17 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     state_numbers: int = 0
     sliding_window: int = 0
     packed: dict[str, int] = {}
+    head_room: int = 0
+
+    @property
+    def fast_head_dim(self) -> int:
+        """Places of a head in the fast engine."""
+        return self.head_room or self.head_dim
+
+    @property
+    def fast_kv_bytes_per_token(self) -> int:
+        """The same of the fast engine, which keeps half precision."""
+        return 2 * self.kv_numbers * self.fast_head_dim // max(self.head_dim, 1)
 
     def kv_bytes_per_token(self, dtype_bytes: int) -> int:
         """Bytes that a token's keys and values take in one slot."""
@@ -78,6 +93,7 @@ def gguf_facts(file: GGUFFile) -> ModelFacts:
     attending = keys.attending_layers()
     # The last layers of some models read the keys and values of earlier ones.
     holding = attending[: len(attending) - keys.whole("attention.shared_kv_layers", 0)]
+    room = padded_head(head_dim, keys.whole("rope.dimension_count", head_dim))
     return ModelFacts(
         architecture=file.architecture,
         context_length=keys.whole("context_length"),
@@ -95,18 +111,33 @@ def gguf_facts(file: GGUFFile) -> ModelFacts:
         kv_numbers=sum(_cached(keys, layer, kv_heads[layer], head_dim + value_dim) for layer in holding),
         state_numbers=(layers - len(attending)) * _gguf_state(keys, hidden),
         sliding_window=keys.whole("attention.sliding_window", 0),
-        packed=_gguf_packed(file, keys, head_dim),
+        packed=_gguf_packed(file, keys, room / max(head_dim, 1)),
+        head_room=room,
     )
 
 
-def _gguf_packed(file: GGUFFile, keys: Keys, head_dim: int) -> dict[str, int]:
-    """See ``ModelFacts.packed``: a file's weights are packed as they are."""
-    if file.architecture not in FAST_ARCHITECTURES or keys.whole("expert_count", 0) or head_dim % 16:
+def _gguf_packed(file: GGUFFile, keys: Keys, room: float) -> dict[str, int]:
+    """See ``ModelFacts.packed``: a file's weights are packed as they are.
+
+    ``room`` are the places in the fast engine for each number of a head.
+    """
+    if file.architecture not in FAST_ARCHITECTURES or keys.whole("expert_count", 0):
         return {}
-    matrices = [(info.type, *info.shape) for info in file.tensors.values() if len(info.shape) == 2]
-    numbers = sum(info.n_elements for info in file.tensors.values() if len(info.shape) != 2)
+    matrices = [
+        (info.type, _places(name, info.shape[0], room), info.shape[1])
+        for name, info in file.tensors.items()
+        if len(info.shape) == 2
+    ]
+    numbers = sum(
+        _places(name, info.n_elements, room) for name, info in file.tensors.items() if len(info.shape) != 2
+    )
     nbytes = packed_bytes(matrices, numbers)
     return {} if nbytes is None else {"auto": nbytes}
+
+
+def _places(name: str, count: int, room: float) -> int:
+    """A tensor's ``count`` of rows or numbers once packed, where those of heads have their places."""
+    return round(count * room) if _OF_HEADS.search(name) else count
 
 
 def _cached(keys: Keys, layer: int, kv_heads: int, head_numbers: int) -> int:
@@ -150,6 +181,7 @@ def _config_facts(text: dict[str, Any], config: dict[str, Any], folder: Path) ->
     if text.get("kv_lora_rank"):
         kv_heads, head_dim = heads, text["qk_nope_head_dim"] + text["qk_rope_head_dim"]
         value_dim = text["v_head_dim"]
+    room = padded_head(head_dim, int(head_dim * _turned_share(text)))
     kinds = text.get("layer_types") or ["full_attention"] * layers
     attending = [layer for layer, kind in enumerate(kinds) if kind not in STATEFUL]
     holding = attending[: len(attending) - (text.get("num_kv_shared_layers") or 0)]
@@ -170,17 +202,33 @@ def _config_facts(text: dict[str, Any], config: dict[str, Any], folder: Path) ->
         kv_numbers=sum(_config_cached(text, layer, kinds[layer], kv_heads, head_dim) for layer in holding),
         state_numbers=(len(kinds) - len(attending)) * _config_state(text),
         sliding_window=(text.get("sliding_window") or 0) if "sliding_attention" in kinds else 0,
-        packed=_folder_packed(files, text.get("model_type"), head_dim),
+        packed=_folder_packed(files, text.get("model_type"), room / head_dim),
+        head_room=room,
     )
 
 
-def _folder_packed(files: list[Path], model_type: str | None, head_dim: int) -> dict[str, int]:
-    """See ``ModelFacts.packed``: weights are packed as they are, or rounded while they are loaded."""
-    if model_type not in FAST_TYPES or head_dim % 16:
+def _turned_share(text: dict[str, Any]) -> float:
+    """The share of a head's numbers that are turned, if all layers have the same."""
+    rope = text.get("rope_parameters") or {}
+    first = next((value for value in rope.values() if isinstance(value, dict)), rope)
+    return float(first.get("partial_rotary_factor") or text.get("partial_rotary_factor") or 1.0)
+
+
+def _folder_packed(files: list[Path], model_type: str | None, room: float) -> dict[str, int]:
+    """See :func:`_gguf_packed`: weights are packed as they are, or rounded while they are loaded."""
+    if model_type not in FAST_TYPES:
         return {}
     entries = [entry for file in files for entry in _header(file)]
-    matrices = [(entry["dtype"], *entry["shape"]) for entry in entries if len(entry["shape"]) == 2]
-    numbers = sum(math.prod(entry["shape"]) for entry in entries if len(entry["shape"]) != 2)
+    matrices = [
+        (entry["dtype"], _places(entry["name"], entry["shape"][0], room), entry["shape"][1])
+        for entry in entries
+        if len(entry["shape"]) == 2
+    ]
+    numbers = sum(
+        _places(entry["name"], math.prod(entry["shape"]), room)
+        for entry in entries
+        if len(entry["shape"]) != 2
+    )
     found = {"auto": packed_bytes(matrices, numbers)}
     for weights, kind in QUANTISED.items():
         found[weights] = packed_bytes(((kind, *shape) for _, *shape in matrices), numbers)
@@ -258,7 +306,7 @@ def _header(file: Path) -> Iterator[dict[str, Any]]:
             raise BadWeights(f"{file}: not a safetensors file, or cut short.", GET_ANEW)
         try:
             table = json.loads(stream.read(length))
-            entries = [entry for name, entry in table.items() if name != "__metadata__"]
+            entries = [entry | {"name": name} for name, entry in table.items() if name != "__metadata__"]
             end = max((entry["data_offsets"][1] for entry in entries), default=0)
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise BadWeights(f"{file}: its header can't be read.", GET_ANEW) from error

@@ -85,16 +85,16 @@ def plan_memory(
 def _plan_fast(facts: ModelFacts, ctx: int, slots: int, packed: int) -> MemoryPlan:
     """The fast engine keeps keys and values in half precision, and works in float32 on few rows."""
     # Two rotary tables where layers differ, of half a head each for cosine and sine.
-    tables = ctx * 4 * 2 * facts.head_dim
+    tables = ctx * 4 * 2 * facts.fast_head_dim
     # Of each span for each head: its answer, and eight numbers more.
-    parts = _SPAN_ROWS * facts.heads * (ctx // _SPAN + 1) * (facts.head_dim + 8) * 4
+    parts = _SPAN_ROWS * facts.heads * (ctx // _SPAN + 1) * (facts.fast_head_dim + 8) * 4
     rows = _FAST_ROWS * facts.hidden * _WIDE * 4
     logits = (max(slots, _RUN_ROWS) + _DRAWN) * facts.vocab * 4
     return MemoryPlan(
         ctx=ctx,
         slots=slots,
         weights=packed,
-        kv=slots * ctx * facts.kv_bytes_per_token(2),
+        kv=slots * ctx * facts.fast_kv_bytes_per_token,
         working=FAST_RUNTIME_BYTES + tables + parts + rows + logits,
     )
 

@@ -48,6 +48,18 @@ FAST_TYPES = frozenset({*FAST_ARCHITECTURES.values(), "olmo3"})
 """transformers' model types that the fast engine runs."""
 
 
+def padded_head(size: int, turned: int) -> int:
+    """Places that the fast engine gives a head of ``size`` numbers, of which the first ``turned`` are turned.
+
+    Both halves of what is turned, and the rest, begin at a multiple of eight.
+    """
+    return 2 * _eights(turned // 2) + _eights(size - turned)
+
+
+def _eights(count: int) -> int:
+    return -(-count // 8) * 8
+
+
 _PACKING = 1.03
 """A file's weights grow at most by so much when they are packed."""
 

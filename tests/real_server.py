@@ -14,6 +14,8 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.patience import PATIENCE
+
 
 class Server:
     """The process and what it says of itself. ``key``, if any, is sent where one is asked for."""
@@ -30,7 +32,7 @@ class Server:
             limits=httpx.Limits(max_keepalive_connections=0),
             trust_env=False,
             verify=False,
-            timeout=60,
+            timeout=PATIENCE,
         )
         command = [sys.executable, "-m", "mashbox", "run", model, "--port", "0"]
         with log.open("wb") as sink:
@@ -59,7 +61,7 @@ class Server:
                 found[".".join(filter(None, (name, sample.labels.get("finished_reason"))))] = sample.value
         return found
 
-    def until(self, condition: Callable[[], object], seconds: float = 120) -> None:
+    def until(self, condition: Callable[[], object], seconds: float = PATIENCE) -> None:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             assert self.process.poll() is None, self.log.read_text()
@@ -89,7 +91,7 @@ class Server:
         """End it as a service manager does; its exit status."""
         self.nothing_compiled()
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=PATIENCE)
 
     def nothing_compiled(self) -> None:
         """Whatever was asked of it since it was ready."""

@@ -52,6 +52,7 @@ def test_a_decoder_in_gguf(tmp_path: Path) -> None:
         kv_numbers=2 * 2 * (16 + 16),
         # A panel holds eight rows.
         packed={"auto": 104 * 64 * 4},
+        head_room=16,
     )
     assert facts.kv_bytes_per_token(4) == 512
     assert facts.kv_bytes_per_token(2) == 256

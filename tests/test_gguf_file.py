@@ -15,6 +15,7 @@ from mashbox.errors import GET_ANEW, BadWeights, MashboxError, UnsupportedModel
 from mashbox.gguf_file import GGUFFile, is_first_part
 from mashbox.gguf_keys import Keys
 from tests.gguf_bytes import floats, gguf_bytes, tensor_entry, text
+from tests.patience import PATIENCE
 
 METADATA = {
     "general.architecture": "llama",
@@ -257,7 +258,7 @@ def test_reading_needs_no_torch(tmp_path: Path) -> None:
         "from mashbox.gguf_file import GGUFFile; GGUFFile(Path(sys.argv[1])).data('half');"
         "assert not {'torch', 'transformers'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "model.gguf")], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "model.gguf")], check=True, timeout=PATIENCE)
 
 
 def test_keys_are_typed(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.engine.test_local import expected
 from tests.load_server import SLOTS, WAITING
+from tests.patience import PATIENCE
 from tests.server.live import events_of
 from tests.server.schema import check_response
 
@@ -130,12 +131,12 @@ class Running:
         self.process, self.url = psutil.Process(process.pid), url
 
     def health(self) -> dict[str, Any]:
-        health: dict[str, Any] = httpx.get(f"{self.url}/health", trust_env=False, timeout=20).json()
+        health: dict[str, Any] = httpx.get(f"{self.url}/health", trust_env=False, timeout=PATIENCE).json()
         return health
 
     def figures(self) -> dict[str, float]:
         """Every sample of /metrics; counters of ends by their reason."""
-        page = httpx.get(f"{self.url}/metrics", trust_env=False, timeout=20).text
+        page = httpx.get(f"{self.url}/metrics", trust_env=False, timeout=PATIENCE).text
         found: dict[str, float] = {}
         for family in text_string_to_metric_families(page):
             for sample in family.samples:
@@ -146,7 +147,7 @@ class Running:
         return found
 
     def until_idle(self) -> None:
-        end = time.monotonic() + 20
+        end = time.monotonic() + PATIENCE
         while (self.health()["live_rows"], self.health()["waiting"]) != (0, 0):
             assert time.monotonic() < end, f"it never became idle: {self.health()}"
             time.sleep(0.1)
@@ -171,7 +172,7 @@ def server(tmp_path: Path) -> Iterator[Running]:
             assert running.health()["compiles_after_ready"] == 0
         finally:
             process.send_signal(signal.SIGTERM)
-            status = process.wait(30)
+            status = process.wait(PATIENCE)
     assert status == 0
     assert "Traceback" not in errors.read_text()
 
@@ -190,11 +191,13 @@ async def wave(server: Running, wanted: Sequence[Client], kill_after: float | No
                 return
 
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-    async with httpx.AsyncClient(base_url=server.url, limits=limits, timeout=60, trust_env=False) as http:
+    async with httpx.AsyncClient(
+        base_url=server.url, limits=limits, timeout=PATIENCE, trust_env=False
+    ) as http:
         tasks = [asyncio.create_task(one.run(http)) for one in wanted]
         if kill_after is not None:
             tasks.append(asyncio.create_task(killer()))
-        await asyncio.wait_for(asyncio.gather(*tasks), 90)
+        await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
 
 
 def judge(one: Client) -> str:

@@ -13,6 +13,7 @@ from mashbox.server.connection import MOST_HEAD_BYTES
 from mashbox.server.serve import LAST_WORDS_S, build_server, open_socket
 from mashbox.server.settings import ServerSettings
 from mashbox.settings import RULES, Settings, variable
+from tests.patience import PATIENCE
 from tests.server.scripted import ScriptedEngine
 
 ROOT = Path(__file__).parent.parent
@@ -42,7 +43,7 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     file = tmp_path / "mashbox.service"
     file.write_text(UNIT.replace("/opt/mashbox/bin/mashbox", sys.executable))
     checked = subprocess.run(
-        ["systemd-analyze", "verify", file], capture_output=True, text=True, timeout=60, check=False
+        ["systemd-analyze", "verify", file], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (checked.returncode, checked.stderr) == (0, "")
 

@@ -12,6 +12,8 @@ import termios
 import time
 from pathlib import Path
 
+from tests.patience import PATIENCE
+
 _ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9]|[=>])")
 
 
@@ -48,7 +50,7 @@ class Terminal:
     def send(self, keys: str) -> None:
         os.write(self._fd, keys.encode())
 
-    def expect(self, words: str, seconds: float = 20.0) -> None:
+    def expect(self, words: str, seconds: float = PATIENCE) -> None:
         """Wait until ``words`` appear behind what was expected before."""
         deadline = time.monotonic() + seconds
         while words not in self.text[self._read_to :]:
@@ -67,11 +69,11 @@ class Terminal:
         return bool(data)
 
     def exit_status(self) -> int:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE
         while self._more(deadline - time.monotonic()):
             pass
         assert time.monotonic() < deadline, f"it goes on; seen: {self.text[self._read_to :]!r}"
-        return self.process.wait(20)
+        return self.process.wait(PATIENCE)
 
     def close(self) -> None:
         if self.process.poll() is None:

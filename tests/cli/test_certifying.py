@@ -29,6 +29,7 @@ from mashbox.store import LocalFile, LocalModel
 from tests.engine.letters import Letters
 from tests.engine.test_certificates import CHECK, REPORT
 from tests.engine.worker.tiny import random_weights, tiny_config
+from tests.patience import PATIENCE
 from tests.server.live import eventually
 
 runner = CliRunner()
@@ -168,7 +169,7 @@ def test_ctrl_c_ends_it_quietly(tmp_path: Path) -> None:
     )
     eventually(lambda: started.exists() and started.read_text().isdigit(), within=20)
     os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=PATIENCE)
     assert (process.returncode, said) == (130, b"")
     eventually(lambda: not psutil.pid_exists(int(started.read_text())), within=20)
 

@@ -15,6 +15,7 @@ from mashbox.cli import spawn
 from mashbox.cli.chat import usual_url
 from mashbox.cli.main import app
 from tests.cli.scripted import Refusal, ScriptedServer, answer, delta, serving
+from tests.patience import PATIENCE
 
 runner = CliRunner()
 FAKE = (sys.executable, "-m", "tests.cli.fake_mashbox")
@@ -224,7 +225,7 @@ def test_our_server_ends_when_we_are_killed(home: Path) -> None:
     assert alive(child)
     parent.kill()
     parent.communicate()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while alive(child) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not alive(child)

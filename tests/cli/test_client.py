@@ -8,6 +8,7 @@ import pytest
 from mashbox.cli.client import Answer, Call, Client, End, Model, Piece, base_url
 from mashbox.errors import RemoteError, Unreachable, UsageError
 from tests.cli.scripted import Refusal, Reply, ScriptedServer, answer, delta, finish, serving
+from tests.patience import PATIENCE
 
 
 def ask(reply: Reply, **options: object) -> tuple[list[Answer], ScriptedServer]:
@@ -148,7 +149,7 @@ def test_closing_the_generator_ends_the_connection() -> None:
     with serving(ScriptedServer(reply)) as server, Client(server.url) as client:
         with contextlib.closing(client.chat([])) as events:
             assert next(events) == Piece("text", "a")
-        assert server.cut_off.wait(5)
+        assert server.cut_off.wait(PATIENCE)
 
 
 def test_nobody_there() -> None:

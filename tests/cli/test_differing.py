@@ -12,6 +12,7 @@ from mashbox.engine.worker.load.model import build_empty, fill
 from tests.engine.vocabularies import byte_level
 from tests.engine.worker.load.gguf_writer import ARCHITECTURES, tensors_of, write_tensors
 from tests.engine.worker.tiny import random_weights, tiny_config
+from tests.patience import PATIENCE
 from tests.real_server import Server, serving
 
 
@@ -61,5 +62,5 @@ def test_a_model_that_differs_is_served_by_the_exact_engine(tmp_path: Path) -> N
     with serving(tmp_path / "home", log, "--engine", "exact", "--ctx", "64", model=str(model)) as server:
         assert answer(server) == found
     refused = Server(tmp_path / "home", log, "--engine", "fast", model=str(model))
-    assert refused.process.wait(60) == 1
+    assert refused.process.wait(PATIENCE) == 1
     assert "differs from transformers' own" in log.read_text() and "Traceback" not in log.read_text()

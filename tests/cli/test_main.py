@@ -1,6 +1,5 @@
 """The command itself: version, help, errors and exit statuses, and what importing it costs."""
 
-import json
 import os
 import re
 import signal
@@ -18,6 +17,7 @@ from mashbox.cli import complete, frame
 from mashbox.cli.main import app
 from mashbox.errors import DoesNotFit, UnknownModel
 from tests.marks import slow_but
+from tests.patience import PATIENCE
 
 runner = CliRunner()
 
@@ -117,19 +117,21 @@ def test_a_closed_pipe_is_quiet() -> None:
     assert done.returncode == 1
 
 
-def test_importing_the_command_line_is_quick_and_leaves_the_heavy_parts_out() -> None:
-    script = (
-        "import time, sys, json; start = time.process_time(); import mashbox.cli.main;"
-        "took = time.process_time() - start;"
-        "heavy = [m for m in ('torch', 'transformers', 'litestar', 'huggingface_hub') if m in sys.modules];"
-        "print(json.dumps([took, heavy]))"
+def test_importing_the_command_line_leaves_the_heavy_parts_out() -> None:
+    """That is what lets it start within 0.3 s (benchmarks/start.py tells the time)."""
+    heavy = (
+        "torch",
+        "transformers",
+        "litestar",
+        "huggingface_hub",
+        "pydantic",
+        "numpy",
+        "httpx",
+        "tokenizers",
     )
-    runs = [
-        json.loads(subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout)
-        for _ in range(3)
-    ]
-    assert all(heavy == [] for _, heavy in runs)
-    assert min(took for took, _ in runs) < 0.3
+    script = f"import sys, mashbox.cli.main; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
+    assert done.stdout == "[]\n"
 
 
 def completed(shell: str, words: str, home: Path) -> list[str]:
@@ -293,5 +295,5 @@ def test_ctrl_c_in_a_real_process_is_130() -> None:
     assert process.stdout.readline() == b"up\n"
     time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=10)
+    _, stderr = process.communicate(timeout=PATIENCE)
     assert (process.returncode, stderr) == (130, b"")

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from mashbox.cli import fetching
 from mashbox.cli.main import app
 from mashbox.pull import transfer
+from tests.patience import PATIENCE
 from tests.pull.hub_server import Hub, serve
 from tests.pull.models import tiny_gguf
 
@@ -180,7 +181,7 @@ def test_a_terminal_gets_bars(hub: Hub) -> None:
         os.close(terminal)
         assert child.stdout is not None
         path = child.stdout.read().decode().strip()
-        assert child.wait(30) == 0
+        assert child.wait(PATIENCE) == 0
     assert Path(path).is_file()
     assert "tiny-Q4_0.gguf" in shown.decode() and "━" in shown.decode()
 

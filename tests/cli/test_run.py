@@ -27,6 +27,7 @@ from mashbox.engine.local import start_message
 from mashbox.memory import MemoryPlan
 from mashbox.settings import Settings
 from mashbox.store import LocalModel
+from tests.patience import PATIENCE
 from tests.server.scripted import CARD
 from tests.test_capacity import facts as some_facts
 
@@ -235,7 +236,8 @@ def test_an_error_is_the_last_word_though_standard_input_is_watched(home: Path) 
     )
     assert process.stderr is not None
     said = process.stderr.read()
-    assert process.wait(20) == 2 and said == b"error: There is no model 'nope'. See: mashbox pull --list\n"
+    assert process.wait(PATIENCE) == 2
+    assert said == b"error: There is no model 'nope'. See: mashbox pull --list\n"
     process.communicate()
 
 
@@ -265,7 +267,7 @@ class Running:
 
     def url(self) -> str:
         """The URL it prints when it is ready."""
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and self.process.poll() is None:
             for line in self.lines:
                 if found := re.search(r"^Ready after .* s: (http://\S+)$", line):
@@ -275,7 +277,7 @@ class Running:
 
     def end(self, number: signal.Signals) -> int:
         self.process.send_signal(number)
-        status = self.process.wait(30)
+        status = self.process.wait(PATIENCE)
         self._reader.join()
         return status
 
@@ -315,7 +317,7 @@ def test_a_real_server_from_start_to_ctrl_c(starter: Running) -> None:
         starter.process.send_signal(signal.SIGINT)
         rest = list(story)
     assert [first, *rest][-1].reason == "length"  # type: ignore[union-attr]
-    assert starter.process.wait(30) == 0
+    assert starter.process.wait(PATIENCE) == 0
     starter.close()
     assert starter.lines[-1] == "Stopped.\n"
     assert not any("Traceback" in line for line in starter.lines)
@@ -325,7 +327,7 @@ def test_a_real_server_from_start_to_ctrl_c(starter: Running) -> None:
 
 @pytest.mark.real
 def test_ctrl_c_while_the_model_loads_is_a_clean_end(starter: Running) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while not any(line.startswith(("Starting", "Reading")) for line in starter.lines):
         assert time.monotonic() < deadline, starter.lines
         time.sleep(0.02)

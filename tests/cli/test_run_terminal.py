@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from tests.cli.terminal import Terminal
+from tests.patience import PATIENCE
 
 CTRL_C = "\x03"
 
@@ -39,7 +40,7 @@ def running(home: Path, *args: str) -> Iterator[tuple[Terminal, str]]:
 
 def ask(url: str, question: str) -> str:
     body = {"messages": [{"role": "user", "content": question}]}
-    answered = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=30, trust_env=False)
+    answered = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=PATIENCE, trust_env=False)
     return str(answered.raise_for_status().json()["choices"][0]["message"]["content"])
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.scripted import ScriptedServer, answer, delta, serving
 from tests.cli.terminal import Terminal
+from tests.patience import PATIENCE
 
 CTRL_C, CTRL_D, CTRL_T, ENTER, ALT_ENTER = "\x03", "\x04", "\x14", "\r", "\x1b\r"
 
@@ -56,7 +57,7 @@ def test_ctrl_c_stops_the_answer_and_the_chat_goes_on(tmp_path: Path) -> None:
         terminal.expect("so it goes")
         terminal.send(CTRL_C)
         terminal.expect("Stopped.")
-        assert server.cut_off.wait(5)
+        assert server.cut_off.wait(PATIENCE)
         terminal.send("again" + ENTER)
         terminal.expect("Done.")
         kept = server.requests[1]["messages"][1]
@@ -194,5 +195,5 @@ def test_an_interrupted_one_shot_is_130(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.read(3) == b"so "
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=10)
+        _, errors = process.communicate(timeout=PATIENCE)
         assert (process.returncode, errors) == (130, b"")

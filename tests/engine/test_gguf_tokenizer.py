@@ -20,6 +20,7 @@ from mashbox.engine.gguf_tokenizer import (
 from mashbox.engine.tokenizer import ModelTokenizer
 from mashbox.errors import BadWeights, UnsupportedModel
 from tests.engine.vocabularies import byte_level, sentencepiece, tokenizer
+from tests.patience import PATIENCE
 
 DATA = Path(__file__).parent.parent / "data"
 
@@ -208,4 +209,4 @@ def test_empty_and_unused_entries_do_no_harm(tmp_path: Path) -> None:
 def test_torch_stays_out() -> None:
     modules = "mashbox.engine.gguf_tokenizer, mashbox.engine.prompt, mashbox.engine.detokenize"
     script = f"import sys, {modules}; sys.exit(any(m in sys.modules for m in ('torch', 'transformers')))"
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=PATIENCE)

@@ -26,6 +26,7 @@ from tests.engine.counting_worker import DEADLY, SPEAKABLE, VOCABULARY
 from tests.engine.letters import Letters
 from tests.engine.test_supervisor import command
 from tests.engine.worker.counting import CountingRunner
+from tests.patience import PATIENCE
 
 FACTS = ModelFacts(
     architecture="counting",
@@ -66,7 +67,7 @@ async def engine(folder: Path, fault: str = "", slots: int = 2) -> AsyncIterator
     local = LocalEngine(letters_model(folder), FACTS, EngineSettings(ctx=64, slots=slots), command(fault))
     await local.start()
     try:
-        await asyncio.wait_for(local.wait_ready(), 60)
+        await asyncio.wait_for(local.wait_ready(), PATIENCE)
         yield local
     finally:
         await local.stop()
@@ -235,7 +236,7 @@ def test_an_answer_that_is_held_runs_again_though_it_had_begun(
     async def body(local: LocalEngine) -> None:
         request = Request(id="a", prompt="hello", max_tokens=50, held=True)
         task = asyncio.create_task(collect(local, request))
-        await asyncio.wait_for(begun.wait(), 30)
+        await asyncio.wait_for(begun.wait(), PATIENCE)
         pid = local.status().worker_pid
         assert pid
         os.kill(pid, signal.SIGKILL)
@@ -252,7 +253,7 @@ def test_a_prompt_that_kills_the_worker_twice_is_given_up(tmp_path: Path) -> Non
         with pytest.raises(WorkerFault):
             await collect(local, Request(id="a", prompt="R", max_tokens=4), deadly)
         assert local.status().worker_restarts == 2
-        await asyncio.wait_for(local.wait_ready(), 60)
+        await asyncio.wait_for(local.wait_ready(), PATIENCE)
         assert finished(await collect(local, Request(id="b", prompt="b", max_tokens=3)))
 
     run(tmp_path, body, fault="die")

@@ -33,6 +33,7 @@ from mashbox.engine.wire import (
 from mashbox.errors import EngineLoading
 from tests.engine.counting_worker import SPEAKABLE, VOCABULARY
 from tests.engine.worker.counting import CountingRunner
+from tests.patience import PATIENCE
 
 START = Start(model="-", format="gguf", ctx=64, slots=2)
 
@@ -261,7 +262,7 @@ def test_a_worker_ends_when_its_server_is_gone() -> None:
         worker.stdin.flush()
         time.sleep(0.2)
         worker.stdin.close()
-        assert worker.wait(timeout=60) == 0
+        assert worker.wait(timeout=PATIENCE) == 0
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux tells the address space")
@@ -276,4 +277,4 @@ def test_a_worker_that_has_no_memory_for_a_message_ends() -> None:
         # The length of a message of 2 GB.
         worker.stdin.write(b"\xff\xff\xff\x7f")
         worker.stdin.flush()
-        assert worker.wait(timeout=60) == 1
+        assert worker.wait(timeout=PATIENCE) == 1

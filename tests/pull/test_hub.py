@@ -25,6 +25,7 @@ from mashbox.errors import (
 )
 from mashbox.pull import ensure, pull, transfer
 from tests.marks import slow_but
+from tests.patience import PATIENCE
 from tests.pull.conftest import Recorder
 from tests.pull.hub_server import COMMIT, FAULTS, Hub
 from tests.pull.models import TEMPLATE, tiny_gguf, tiny_safetensors, tiny_split
@@ -158,7 +159,7 @@ def test_large_files_are_fetched_several_at_once(hub: Hub, monkeypatch: pytest.M
 
     def fetch_together(http: Any, wanted: Any, *others: Any) -> str:
         if wanted.path.startswith("model-0"):
-            together.wait(10)
+            together.wait(PATIENCE)
         return fetch(http, wanted, *others)
 
     monkeypatch.setattr(transfer, "fetch", fetch_together)
@@ -417,7 +418,7 @@ def test_two_pulls_at_once_fetch_once(tiny: Hub, gguf: bytes) -> None:
         for shown in (Recorder(), second)
     ]
     threads[0].start()
-    assert tiny.halfway.wait(10)
+    assert tiny.halfway.wait(PATIENCE)
     threads[1].start()
     for _ in range(200):
         if second.notes:
@@ -425,7 +426,7 @@ def test_two_pulls_at_once_fetch_once(tiny: Hub, gguf: bytes) -> None:
         threads[1].join(0.02)
     tiny.hold.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE)
     assert any("Another process" in note for note in second.notes)
     assert [model.weights.read_bytes() == gguf for model in results] == [True, True]
     assert len(tiny.downloads(FILE)) == 1
@@ -436,14 +437,14 @@ def test_ctrl_c_leaves_a_file_that_the_next_pull_goes_on_with(tiny: Hub, gguf: b
     code = f"from mashbox.pull import ensure; ensure({NAME!r})"
     child = subprocess.Popen([sys.executable, "-c", code], env=dict(os.environ), stderr=subprocess.DEVNULL)
     try:
-        assert tiny.halfway.wait(30)
+        assert tiny.halfway.wait(PATIENCE)
         part = home / "cache" / "models"
         for _ in range(500):
             if any(path.stat().st_size for path in part.rglob("*.part")):
                 break
             threading.Event().wait(0.02)
         child.send_signal(signal.SIGINT)
-        assert child.wait(20) != 0
+        assert child.wait(PATIENCE) != 0
     finally:
         child.kill()
         child.wait()

@@ -15,6 +15,7 @@ import pytest
 from mashbox.errors import NoNetwork, WrongHash
 from mashbox.pull import ensure, index, transfer, wheel
 from tests.http_server import http_server
+from tests.patience import PATIENCE
 from tests.pull.conftest import Recorder
 from tests.pull.test_wheel import entry, publish
 
@@ -70,7 +71,7 @@ def online(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
                 self.answer(401, b"", {})
                 return
             if served.together is not None:
-                served.together.wait(10)
+                served.together.wait(PATIENCE)
             body = (folder / name).read_bytes()
             if range_:
                 start = int(re.findall(r"\d+", range_)[0])

@@ -7,6 +7,7 @@ import pytest
 
 from mashbox.pull import parallel
 from mashbox.pull.progress import Progress
+from tests.patience import PATIENCE
 from tests.pull.conftest import Recorder
 
 
@@ -19,7 +20,7 @@ def test_results_keep_the_jobs_order() -> None:
 
 def test_no_more_than_so_many_run_at_once() -> None:
     running, most, lock = 0, 0, threading.Lock()
-    three = threading.Barrier(3, timeout=20)
+    three = threading.Barrier(3, timeout=PATIENCE)
 
     def job(progress: Progress) -> None:
         nonlocal running, most

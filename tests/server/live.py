@@ -15,6 +15,7 @@ from mashbox.server.app import create_app, service_of
 from mashbox.server.keys import Keys
 from mashbox.server.serve import build_server, open_socket
 from mashbox.server.settings import ServerSettings
+from tests.patience import PATIENCE
 from tests.server.schema import check
 
 
@@ -49,18 +50,18 @@ class Live:
 
     def stop(self) -> None:
         self.server.should_exit = True
-        self._thread.join(timeout=20)
+        self._thread.join(timeout=PATIENCE)
         assert not self._thread.is_alive(), "the server did not end"
         self._sock.close()
 
     def client(self, **options: Any) -> CheckingClient:
-        return CheckingClient(base_url=self.url, timeout=20, trust_env=False, verify=False, **options)
+        return CheckingClient(base_url=self.url, timeout=PATIENCE, trust_env=False, verify=False, **options)
 
     def connect(self, receive_buffer: int | None = None) -> socket.socket:
         sock = socket.socket()
         if receive_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        sock.settimeout(20)
+        sock.settimeout(PATIENCE)
         sock.connect(("127.0.0.1", self.port))
         return sock
 
@@ -79,7 +80,7 @@ def live(engine: Engine, *, keys: Keys | None = None, **settings: Any) -> Iterat
         yield server
 
 
-def eventually(holds: Callable[[], object], within: float = 10.0) -> None:
+def eventually(holds: Callable[[], object], within: float = PATIENCE) -> None:
     """Wait until something becomes true."""
     end = time.monotonic() + within
     while not holds():

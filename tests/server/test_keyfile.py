@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mashbox.errors import MashboxError, UsageError
 from mashbox.server import keyfile
 from mashbox.server.keyfile import Entry, entries_of, parse
+from tests.patience import PATIENCE
 
 
 def never(message: str) -> None:
@@ -254,7 +255,7 @@ def test_changes_of_several_processes_at_once_lose_nothing(path: Path) -> None:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    keys = [key for process in processes for key in process.communicate(timeout=60)[0].split()]
+    keys = [key for process in processes for key in process.communicate(timeout=PATIENCE)[0].split()]
     entries = read(path)
     assert len(set(keys)) == len(entries) == 24
     assert all(sum(entry.matches(key.encode()) for entry in entries) == 1 for key in keys)

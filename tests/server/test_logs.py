@@ -16,6 +16,7 @@ from mashbox.engine.request import EncodedPrompt, Request
 from mashbox.errors import InvalidRequest, PromptTooLong, WorkerFault
 from mashbox.server import logs
 from mashbox.server.record import Record
+from tests.patience import PATIENCE
 from tests.server.live import Live, eventually, live
 from tests.server.scripted import Hold, ScriptedEngine
 
@@ -65,8 +66,8 @@ def test_a_line_of_json_for_a_request(log: io.StringIO, tmp_path: Path, stream: 
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time"))
     assert line.pop("id").startswith("chatcmpl-")
     assert line.pop("request_id") == answer.headers["x-request-id"]
-    assert 0 <= line.pop("queue_ms") < 1000
-    assert 0 < line.pop("total_ms") < 20_000
+    assert line.pop("queue_ms") >= 0
+    assert line.pop("total_ms") > 0
     assert line == {
         "level": "info",
         "event": "request",
@@ -144,7 +145,7 @@ def test_a_client_that_leaves_is_an_abort(log: io.StringIO) -> None:
     with live(ScriptedEngine(["a", hold])) as server:
         with server.connect() as sock:
             server.post_raw(CHAT, {**ASK, "stream": True}, sock)
-            assert hold.reached.wait(10)
+            assert hold.reached.wait(PATIENCE)
         (line,) = objects(log)
         hold.release()
     assert (line["finish"], line["status"], line["prompt_tokens"]) == ("abort", 200, 5)

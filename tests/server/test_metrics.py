@@ -18,6 +18,7 @@ from mashbox.engine.events import Thinking, ToolCall
 from mashbox.engine.request import Request
 from mashbox.errors import WorkerFault
 from mashbox.server.metrics import Histogram, token_bounds
+from tests.patience import PATIENCE
 from tests.server.live import Live, eventually, live
 from tests.server.scripted import CARD, Hold, Script, ScriptedEngine, finished
 
@@ -207,7 +208,7 @@ def test_running_and_waiting_requests_show_with_their_tokens_before_they_end() -
     with live(ScriptedEngine(["a", "b", hold, "c"])) as server, ThreadPoolExecutor(3) as pool:
         answers = [pool.submit(complete, server) for _ in range(3)]
         eventually(lambda: server.service.line.waiting == 1 and server.service.engine.running == 2)
-        assert hold.reached.wait(10)
+        assert hold.reached.wait(PATIENCE)
         eventually(lambda: scrape(server)["mashbox:generation_tokens_total"] == 4)
         page = scrape(server)
         hold.release()
@@ -229,7 +230,7 @@ def test_more_pieces_than_tokens_never_turn_the_counter_back() -> None:
     script: Script = [Thinking("so"), "yes", hold, finished(5, 1)]
     with live(ScriptedEngine(script)) as server, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(complete, server)
-        assert hold.reached.wait(10)
+        assert hold.reached.wait(PATIENCE)
         eventually(lambda: scrape(server)["mashbox:generation_tokens_total"] == 2)
         hold.release()
         answer.result()

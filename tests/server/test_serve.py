@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from mashbox.server.app import create_app
 from mashbox.server.connection import BUFFER_BYTES
 from mashbox.server.serve import check_exposure, open_socket, serve
 from mashbox.server.settings import ServerSettings, is_loopback
+from tests.patience import PATIENCE
 from tests.server.live import events_of, eventually
 from tests.server.scripted import ScriptedEngine
 
@@ -64,7 +64,7 @@ class Process:
         self.process.send_signal(number)
 
     def end(self) -> tuple[int, str, str]:
-        out, err = self.process.communicate(timeout=20)
+        out, err = self.process.communicate(timeout=PATIENCE)
         return self.process.returncode, out, err
 
 
@@ -92,17 +92,15 @@ def started(drain_s: float = 5.0, pause_s: float = 0.0) -> Iterator[Process]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_an_idle_server_with_status_0(number: int) -> None:
     with (
-        started(drain_s=60) as server,
+        started(drain_s=600) as server,
         httpx.Client(base_url=server.url, trust_env=False, verify=False) as client,
     ):
         assert server.hello["torch"] is False
         assert client.post(CHAT, json=ASK).status_code == 200
-        begun = time.monotonic()
         server.signal(number)
         status, out, err = server.end()
     assert status == 0, err
     assert json.loads(out) == {"stopped": True}
-    assert time.monotonic() - begun < 30
     assert "Traceback" not in err
 
 

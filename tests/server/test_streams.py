@@ -18,6 +18,7 @@ from mashbox.engine.events import Text, Thinking, ToolCall
 from mashbox.engine.request import EncodedPrompt, Request
 from mashbox.errors import EngineLoading, InvalidRequest, PromptTooLong, WorkerFault
 from tests.hypotheses import examples
+from tests.patience import PATIENCE
 from tests.server.live import Live, events_of, eventually, live
 from tests.server.scripted import CARD, Hold, Script, ScriptedEngine, Step
 
@@ -47,7 +48,7 @@ def test_a_client_that_leaves_while_answered_is_dropped(path: str, stream: bool)
     with live(engine) as server:
         with server.connect() as sock:
             server.post_raw(path, {**BODIES[path], "stream": stream}, sock)
-            assert hold.reached.wait(5)
+            assert hold.reached.wait(PATIENCE)
         eventually(lambda: idle(server, engine))
         assert engine.cancelled == 1
 
@@ -77,7 +78,7 @@ def test_a_client_that_leaves_while_its_prompt_is_encoded() -> None:
     with live(engine) as server:
         with server.connect() as sock:
             server.post_raw(CHAT, ASK, sock)
-            assert hold.reached.wait(5)
+            assert hold.reached.wait(PATIENCE)
             assert len(server.service._enders) == 1
         eventually(lambda: not server.service._enders)
         hold.release()
@@ -90,7 +91,7 @@ def test_a_client_that_leaves_with_a_second_request_on_its_way() -> None:
     with live(engine) as server:
         with server.connect() as sock:
             server.post_raw(CHAT, ASK, sock)
-            assert hold.reached.wait(5)
+            assert hold.reached.wait(PATIENCE)
             server.post_raw(CHAT, ASK, sock)
             time.sleep(0.05)
         eventually(lambda: idle(server, engine))
@@ -141,7 +142,7 @@ def test_a_stall_of_few_bytes_is_noticed_too() -> None:
         server.connect(receive_buffer=2048) as sock,
     ):
         server.post_raw(CHAT, {**ASK, "stream": True}, sock)
-        assert hold.reached.wait(5)
+        assert hold.reached.wait(PATIENCE)
         eventually(lambda: idle(server, engine))
 
 

@@ -32,7 +32,7 @@ addEventListener("securitypolicyviolation", (event) => {{
 EXPECTED = re.compile(r"Failed to load resource: (the server responded with a status of |net::ERR_)")
 """What the browser itself says of a refused request or a lost connection."""
 
-expect.set_options(timeout=15_000)
+expect.set_options(timeout=60_000)
 
 
 def find_chromium() -> str | None:
@@ -78,7 +78,7 @@ def _origin(url: str) -> str:
 def watched(browser: Browser, *origins: str, **options: Any) -> Iterator[BrowserContext]:
     """A fresh context whose pages may ask ``origins`` only, under a strict policy, without an error."""
     context = browser.new_context(**{"viewport": {"width": 1200, "height": 800}, **options})
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(60_000)
     watch = Watched(context)
     try:
         yield context

@@ -34,10 +34,10 @@ def test_an_answer_and_a_killed_worker(server: Live, show: Open) -> None:
     # Asked while the model loads; sent when it is ready.
     chat.send("Name three planets.")
     expect(chat.answers).to_contain_text("Earth", timeout=120_000)
-    expect(chat.stop).to_have_count(0, timeout=60_000)
+    expect(chat.stop).to_have_count(0, timeout=120_000)
     expect(chat.page.get_by_test_id("figures")).to_contain_text("tokens/s")
     chat.send("Write a long story about the sea.")
-    expect(chat.answers).to_have_count(2, timeout=60_000)
+    expect(chat.answers).to_have_count(2, timeout=120_000)
     pid = server.service.engine.status().worker_pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
@@ -47,6 +47,6 @@ def test_an_answer_and_a_killed_worker(server: Live, show: Open) -> None:
     assert begun
     chat.of(chat.turns.last, "Retry").first.click()
     expect(chat.banner).to_have_count(0, timeout=120_000)
-    expect(chat.answers.last).to_contain_text(begun.split("\n")[0][:20], timeout=60_000)
+    expect(chat.answers.last).to_contain_text(begun.split("\n")[0][:20], timeout=120_000)
     chat.stop.click()
     expect(chat.turns.last).to_contain_text("Stopped.")

@@ -139,11 +139,11 @@ def test_a_line_of_a_megabyte(engine: ScriptedEngine, chat: Chat) -> None:
     line = "word " * 200_000 + "THE-END"
     engine.script = [line[start : start + 50_000] for start in range(0, len(line), 50_000)]
     chat.send("Go on.")
-    expect(chat.answers.last).to_contain_text("THE-END", timeout=60_000)
+    expect(chat.answers.last).to_contain_text("THE-END", timeout=120_000)
     chat.settled(60_000)
     engine.script = ["a" * 1_000_000, " THE-END"]
     chat.send("Without spaces.")
-    expect(chat.answers.nth(1)).to_contain_text("THE-END", timeout=60_000)
+    expect(chat.answers.nth(1)).to_contain_text("THE-END", timeout=120_000)
     chat.settled(60_000)
     assert chat.page.evaluate("document.scrollingElement.scrollWidth <= innerWidth")
     engine.script = ["short"]

@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 from mashbox.engine.engine import EngineStatus
 from mashbox.engine.request import EncodedPrompt, Request
 from mashbox.errors import PromptTooLong, WorkerFault
+from tests.patience import PATIENCE
 from tests.server.live import Live, eventually, live
 from tests.server.scripted import CARD, Hold, ScriptedEngine
 from tests.ui.browser import Chat
@@ -72,14 +73,14 @@ def test_a_full_line_counts_down_and_is_tried_again(bundle: None, show: Open) ->
     engine = ScriptedEngine([hold, "done"], card=ONE_SLOT)
     with live(engine, ui=True, waiting_per_tenant=0) as server, server.connect() as sock:
         server.post_raw("/v1/chat/completions", ASK, sock)
-        assert hold.reached.wait(10)
+        assert hold.reached.wait(PATIENCE)
         chat = show(server)
         chat.send("And me?")
         banner = chat.page.locator('[data-testid=banner][data-kind="full"]')
         expect(banner).to_contain_text(re.compile(r"Trying again in \d+ s"))
         engine.script = ["Now you."]
         hold.release()
-        expect(chat.answers).to_have_text("Now you.", timeout=70_000)
+        expect(chat.answers).to_have_text("Now you.", timeout=180_000)
         expect(banner).to_have_count(0)
 
 
@@ -88,7 +89,7 @@ def test_a_full_line_can_be_tried_at_once_or_left(bundle: None, show: Open) -> N
     engine = ScriptedEngine([hold, "done"], card=ONE_SLOT)
     with live(engine, ui=True, waiting_per_tenant=0) as server, server.connect() as sock:
         server.post_raw("/v1/chat/completions", ASK, sock)
-        assert hold.reached.wait(10)
+        assert hold.reached.wait(PATIENCE)
         chat = show(server)
         chat.send("And me?")
         chat.banner.get_by_role("button", name="Cancel").click()
@@ -163,7 +164,7 @@ def test_a_tunnel_that_breaks_and_comes_back(engine: ScriptedEngine, server: Liv
         engine.script = ["Back again"]
         chat.of(chat.turns.last, "Retry").first.click()
         tunnel.up()
-        expect(chat.answers.last).to_have_text("Back again", timeout=30_000)
+        expect(chat.answers.last).to_have_text("Back again", timeout=120_000)
         expect(offline).to_have_count(0)
         expect(chat.box).to_have_value("a draft")
 

@@ -29,6 +29,7 @@ from tests.engine.worker.contract import greedy, prompt
 from tests.engine.worker.load.gguf_writer import write_gguf
 from tests.engine.worker.load.test_safetensors import save
 from tests.engine.worker.tiny import LAYERS, random_weights, tiny_config, tiny_model
+from tests.patience import PATIENCE
 
 MARGIN = 32 << 20
 """Bytes that a worker may take beyond the plan: what the allocator and the system keep for themselves."""
@@ -103,7 +104,7 @@ async def running(
     engine = LocalEngine(model, facts, settings, *worker)
     await engine.start()
     try:
-        await asyncio.wait_for(engine.wait_ready(), 120)
+        await asyncio.wait_for(engine.wait_ready(), PATIENCE)
         yield engine
     finally:
         await engine.stop()

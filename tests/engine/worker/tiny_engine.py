@@ -10,6 +10,7 @@ from mashbox.facts import read_facts
 from mashbox.store import LocalModel
 from tests.engine.letters import Letters
 from tests.engine.worker.load.test_safetensors import save
+from tests.patience import PATIENCE
 
 CTX, SLOTS = 64, 2
 
@@ -33,7 +34,7 @@ async def tiny_engine(folder: Path, model_type: str, weights: str = "auto") -> A
     engine = LocalEngine(model, read_facts(folder, "safetensors"), settings)
     await engine.start()
     try:
-        await asyncio.wait_for(engine.wait_ready(), 120)
+        await asyncio.wait_for(engine.wait_ready(), PATIENCE)
         assert engine.status().state == "ok", engine.failure
         yield engine
     finally:

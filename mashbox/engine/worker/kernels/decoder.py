@@ -24,7 +24,7 @@ ACTIVATIONS = ("silu", "gelu_pytorch_tanh")
 Rotation = tuple[Tensor, Tensor]
 """Cosines and sines of every position, float32 [ctx, turned / 2]."""
 
-_COUNTS = ("layers", "hidden", "inner", "heads", "kv_heads", "head_dim", "vocab", "slots", "ctx")
+_COUNTS = ("layers", "hidden", "inner", "heads", "kv_heads", "head_dim", "head_size", "vocab", "slots", "ctx")
 
 
 class _Layer(Structure):
@@ -46,6 +46,7 @@ class _Model(Structure):
         ("wide_norms", c_int64),
         ("gelu", c_int64),
         ("eps", c_float),
+        ("head_eps", c_float),
         ("scale", c_float),
         ("embedding", c_float),
         ("residual", c_float),
@@ -77,12 +78,15 @@ class DecoderLayer:
 class Decoder:
     """A dense decoder. ``head`` may be the embeddings themselves.
 
-    The first ``turned`` numbers of a head are turned in halves: number i with number i + turned / 2.
+    The first ``turned`` of a head's ``head_dim`` places are turned in halves: number i with number
+    i + turned / 2. ``head_size`` of the places hold a number, in values the first ones; the others are zero
+    in queries, keys and values.
     """
 
     heads: int
     kv_heads: int
     head_dim: int
+    head_size: int
     turned: int
     eps: float
     layers: Sequence[DecoderLayer]
@@ -97,6 +101,11 @@ class Decoder:
     score_cap: float = 0.0
     logit_cap: float = 0.0
     wide_norms: bool = False
+
+    @property
+    def head_share(self) -> float:
+        """The share of a head's places that hold a number: a mean over the places is so much too small."""
+        return self.head_size / self.head_dim
 
     @property
     def weight_bytes(self) -> int:
@@ -226,6 +235,7 @@ def _model(decoder: Decoder, layers: Any, pool: Sequence[int], kept: _Kept) -> _
         heads=decoder.heads,
         kv_heads=decoder.kv_heads,
         head_dim=decoder.head_dim,
+        head_size=decoder.head_size,
         vocab=decoder.head.rows,
         slots=slots,
         ctx=ctx,
@@ -233,6 +243,7 @@ def _model(decoder: Decoder, layers: Any, pool: Sequence[int], kept: _Kept) -> _
         wide_norms=decoder.wide_norms,
         gelu=ACTIVATIONS.index(decoder.activation),
         eps=decoder.eps,
+        head_eps=decoder.eps * decoder.head_share,
         scale=decoder.score_scale,
         embedding=decoder.embedding_scale,
         residual=decoder.residual_scale,

@@ -6,15 +6,12 @@ The names are those of transformers' modules, whatever the weights lie in.
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from mashbox.engine.worker.kernels.cpu import PackedMatrix
 from mashbox.engine.worker.kernels.decoder import Decoder, DecoderLayer
+from mashbox.engine.worker.load.heads import Rows, heads_of
 from mashbox.engine.worker.load.shapes import NotFast, Shape
-
-Rows = NDArray[np.intp]
-"""Numbers of rows, in an order."""
 
 _ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj"}
 _HEAD_NORMS = {"query_norm": "q_norm", "key_norm": "k_norm"}
@@ -26,7 +23,7 @@ class Weights(Protocol):
     def has(self, name: str) -> bool: ...
 
     def matrix(self, name: str, shape: tuple[int, int], rows: Rows | None = None) -> PackedMatrix:
-        """The matrix [outputs, inputs] packed; of its outputs only ``rows``, in that order."""
+        """The matrix [outputs, inputs] packed; of its outputs only ``rows``, in that order (-1: zeros)."""
         ...
 
     def vector(self, name: str, size: int) -> Tensor:
@@ -40,11 +37,13 @@ def assemble(shape: Shape, weights: Weights) -> Decoder:
     layers = [_Layer(shape, weights, number).build() for number in range(shape.layers)]
     head = "lm_head.weight"
     tied = shape.tied or not weights.has(head)
+    heads = heads_of(shape)
     return Decoder(
         heads=shape.heads,
         kv_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        turned=shape.turned,
+        head_dim=heads.room,
+        head_size=heads.size,
+        turned=heads.turned_room,
         eps=shape.eps,
         layers=layers,
         final_norm=weights.vector("model.norm.weight", shape.hidden) + shape.norm_offset,
@@ -66,6 +65,7 @@ class _Layer:
 
     def __init__(self, shape: Shape, weights: Weights, number: int) -> None:
         self._shape = shape
+        self._heads = heads_of(shape)
         self._weights = weights
         self._number = number
         self._prefix = f"model.layers.{number}."
@@ -82,44 +82,44 @@ class _Layer:
             self._norm(ours, theirs, shape.hidden)
         for ours, theirs in _HEAD_NORMS.items():
             if self._weights.has(f"{self._prefix}self_attn.{theirs}.weight"):
-                self._norm(ours, f"self_attn.{theirs}", self._width(ours))
+                self._head_norm(ours, f"self_attn.{theirs}")
         return DecoderLayer(
             self._matrices, self._vectors, shape.rotations[self._number], shape.windows[self._number]
         )
-
-    def _width(self, norm: str) -> int:
-        """Numbers that a norm of queries or keys is over: those of all heads together, or of one."""
-        shape = self._shape
-        if not shape.wide_norms:
-            return shape.head_dim
-        return shape.head_dim * (shape.heads if norm == "query_norm" else shape.kv_heads)
 
     def _norm(self, ours: str, theirs: str, size: int) -> None:
         found = self._weights.vector(f"{self._prefix}{theirs}.weight", size)
         self._vectors[ours] = found + self._shape.norm_offset
 
+    def _head_norm(self, ours: str, theirs: str) -> None:
+        """A norm of queries or keys: over the numbers of all heads together, or of one."""
+        shape, heads = self._shape, 1
+        if shape.wide_norms:
+            heads = shape.heads if ours == "query_norm" else shape.kv_heads
+        self._norm(ours, theirs, shape.head_dim * heads)
+        places = self._heads.turning(heads)
+        if places is not None:
+            if shape.neighbours:
+                raise NotFast("it turns neighbouring numbers of heads that have norms")
+            # The kernels' mean is over all places: it is so much smaller, see Decoder.head_share.
+            share = self._heads.size / self._heads.room
+            self._vectors[ours] = _picked(self._vectors[ours], places) * share**0.5
+
     def _attention(self) -> None:
         shape = self._shape
-        sizes = {"query": shape.heads, "key": shape.kv_heads, "value": shape.kv_heads}
-        total = sum(sizes.values()) * shape.head_dim
+        counts = {"query": shape.heads, "key": shape.kv_heads, "value": shape.kv_heads}
+        total = sum(counts.values()) * shape.head_dim
         first = 0
-        for name, heads in sizes.items():
-            rows = heads * shape.head_dim
-            order = self._halves(rows) if name != "value" else None
+        for name, count in counts.items():
+            rows = count * shape.head_dim
+            places = self._heads.still(count) if name == "value" else self._heads.turning(count)
             if shape.fused_attention:
-                part = np.arange(first, first + rows)
+                part = np.arange(rows) if places is None else places
+                part = np.where(part < 0, -1, part + first)
                 self._linear(name, "self_attn.qkv_proj", total, shape.hidden, part)
                 first += rows
             else:
-                self._linear(name, f"self_attn.{_ATTENTION[name]}", rows, shape.hidden, order)
-
-    def _halves(self, rows: int) -> Rows | None:
-        """The order of rows in which a head that turns neighbours is turned in halves."""
-        if not self._shape.neighbours:
-            return None
-        heads = np.arange(rows).reshape(-1, self._shape.head_dim)
-        turned = heads[:, : self._shape.turned]
-        return np.concatenate([turned[:, ::2], turned[:, 1::2], heads[:, self._shape.turned :]], 1).ravel()
+                self._linear(name, f"self_attn.{_ATTENTION[name]}", rows, shape.hidden, places)
 
     def _feed_forward(self) -> None:
         shape = self._shape
@@ -137,10 +137,10 @@ class _Layer:
         self._matrices[ours] = self._weights.matrix(f"{name}.weight", (outputs, inputs), rows)
         if self._weights.has(f"{name}.bias"):
             bias = self._weights.vector(f"{name}.bias", outputs)
-            self._vectors[f"{ours}_bias"] = bias if rows is None else bias[rows].contiguous()
-        if (
-            ours in ("query", "key")
-            and self._shape.neighbours
-            and self._weights.has(f"{self._prefix}self_attn.q_norm.weight")
-        ):
-            raise NotFast("it turns neighbouring numbers of heads that have norms")
+            self._vectors[f"{ours}_bias"] = bias if rows is None else _picked(bias, rows)
+
+
+def _picked(vector: Tensor, rows: Rows) -> Tensor:
+    found = vector[rows]
+    found[rows < 0] = 0.0
+    return found

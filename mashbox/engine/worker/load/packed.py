@@ -13,8 +13,9 @@ from torch import Tensor
 from mashbox.engine.worker.kernels.cpu import PackedMatrix, can_pack, pack
 from mashbox.engine.worker.kernels.decoder import Decoder
 from mashbox.engine.worker.load.architectures import find_architecture
-from mashbox.engine.worker.load.assemble import Rows, assemble
+from mashbox.engine.worker.load.assemble import assemble
 from mashbox.engine.worker.load.gguf_names import Rule, find_rule
+from mashbox.engine.worker.load.heads import Rows
 from mashbox.engine.worker.load.shapes import NotFast, Shape, shape_of
 from mashbox.errors import GET_ANEW, BadWeights
 from mashbox.gguf_file import GGUFFile
@@ -72,11 +73,13 @@ class GGUFWeights:
         if not can_pack(kind):
             raise NotFast(f"the tensor {source!r} has the type {kind}")
         data = self._file.data(source)
+        self._count(data.nbytes)
         order = _order(rule, shape[0], self._config)
         if rows is not None:
-            order = np.arange(shape[0])[rows] if order is None else order[rows]
-        data = data if order is None else data[order]
-        self._count(data.nbytes)
+            order = rows if order is None else np.where(rows < 0, -1, order[rows])
+        if order is not None:
+            data = data[order]
+            data[order < 0] = 0  # zero in every type
         return pack(kind, data, shape[1])
 
     def vector(self, name: str, size: int) -> Tensor:

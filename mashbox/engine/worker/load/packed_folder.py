@@ -17,7 +17,8 @@ from torch import Tensor
 
 from mashbox.engine.worker.kernels.cpu import PackedMatrix, pack
 from mashbox.engine.worker.kernels.decoder import Decoder
-from mashbox.engine.worker.load.assemble import Rows, assemble
+from mashbox.engine.worker.load.assemble import assemble
+from mashbox.engine.worker.load.heads import Rows
 from mashbox.engine.worker.load.shapes import NotFast, Shape, shape_of
 from mashbox.errors import GET_ANEW, BadWeights
 from mashbox.packing import QUANTISED
@@ -73,6 +74,7 @@ class _FolderWeights:
         weight = self._take(name, shape)
         if rows is not None:
             weight = weight[torch.from_numpy(rows)]
+            weight[torch.from_numpy(rows < 0)] = 0.0
         if self._kind is None:
             return pack(_PLAIN[weight.dtype], _bits(weight), shape[1])
         return pack(self._kind, _rounded(weight, self._kind), shape[1])

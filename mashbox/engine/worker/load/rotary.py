@@ -7,13 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mashbox.engine.worker.load.heads import heads_of
 from mashbox.engine.worker.load.shapes import NotFast, Shape
 
 _FOLLOWS_LENGTH = ("dynamic", "longrope")
 
 
 def rotary_tables(shape: Shape, ctx: int) -> dict[str, tuple[Tensor, Tensor]]:
-    """By the names of ``shape.ropes``: cosines and sines, float32 [ctx, turned / 2].
+    """By the names of ``shape.ropes``: cosines and sines, float32 [ctx, turned / 2], filled up with
+    zeros to the kernels' places.
 
     Frequencies that would follow the sequence's length are those of ``ctx``, see
     :mod:`mashbox.engine.worker.rope`.
@@ -31,7 +33,11 @@ def _table(rope: Mapping[str, Any], shape: Shape, ctx: int) -> tuple[Tensor, Ten
     if frequencies.numel() * 2 != shape.turned:
         raise NotFast(f"{frequencies.numel() * 2} of {shape.turned} numbers of a head are turned")
     angles = torch.arange(ctx).float()[:, None] * frequencies.float()[None, :]
-    return (angles.cos() * scaling).contiguous(), (angles.sin() * scaling).contiguous()
+    places = heads_of(shape).turned_room // 2
+    cosines, sines = torch.zeros(ctx, places), torch.zeros(ctx, places)
+    cosines[:, : angles.shape[1]] = angles.cos() * scaling
+    sines[:, : angles.shape[1]] = angles.sin() * scaling
+    return cosines, sines
 
 
 def _frequencies(rope: Mapping[str, Any], shape: Shape, ctx: int) -> tuple[Tensor, float]:

@@ -175,10 +175,8 @@ def shape_of(model_type: str, fields: Fields) -> Shape:
 
 def check_sizes(shape: Shape) -> None:
     """UsageError for sizes that the kernels don't take."""
-    if shape.head_dim % 16:
-        raise NotFast(f"its heads have {shape.head_dim} numbers, no multiple of 16")
-    if shape.turned % 16:
-        raise NotFast(f"{shape.turned} numbers of its heads are turned, no multiple of 16")
+    if shape.turned % 2:
+        raise NotFast(f"{shape.turned} numbers of its heads are turned, an odd number")
     for size in (shape.hidden, shape.inner, shape.heads * shape.head_dim):
         if size % 32:
             raise NotFast(f"a matrix has {size} inputs, no multiple of 32")

@@ -71,7 +71,10 @@ class _Module:
     def matrix(self, name: str, shape: tuple[int, int], rows: NDArray[np.intp] | None = None) -> PackedMatrix:
         weight = self._weights[name]
         assert weight.shape == shape
-        return packed(weight if rows is None else weight[rows])[0]
+        if rows is not None:
+            weight = weight[rows]
+            weight[rows < 0] = 0.0
+        return packed(weight)[0]
 
     def vector(self, name: str, size: int) -> Tensor:
         assert self._weights[name].shape == (size,)

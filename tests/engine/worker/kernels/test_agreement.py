@@ -29,6 +29,7 @@ from mashbox.memory import comparison_bytes, plan_memory
 from tests.engine.worker.kernels.test_packed import start, written
 from tests.engine.worker.kernels.test_shapes import CHANGES, RUN
 from tests.engine.worker.load.test_safetensors import save
+from tests.patience import PATIENCE
 
 
 def runner_of(path: Path) -> FastRunner:
@@ -228,7 +229,7 @@ def test_the_comparison_ends_with_the_worker_that_asked_for_it() -> None:
         child = psutil.Process(int(worker.stdout.readline()))
         worker.kill()
     # Its own standard input is still open: it ends for want of its parent alone.
-    psutil.wait_procs([child], timeout=60)
+    psutil.wait_procs([child], timeout=PATIENCE)
     assert not child.is_running()
     os.close(read)
     os.close(write)

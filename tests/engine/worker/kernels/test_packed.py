@@ -149,7 +149,6 @@ def test_half_precision_stays_as_it_is(tmp_path: Path) -> None:
         ({"model_type": "cohere2"}, {}, "cohere2"),
         ({}, {"weights": "bf16"}, "--weights bf16"),
         ({"quant": "MXFP4"}, {}, "MXFP4"),
-        ({"head_dim": 24}, {}, "24"),
     ],
 )
 def test_auto_takes_the_exact_engine_where_it_must_and_says_why(
@@ -173,12 +172,26 @@ def test_auto_without_kernels_says_so(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (built.engine, "C++ compiler" in built.why) == ("exact", True)
 
 
-def test_the_plan_knows_what_is_packed(tmp_path: Path) -> None:
-    path = written(tmp_path / "model.gguf", "Q5_1", vocab_size=125)
+@pytest.mark.parametrize(
+    ("model_type", "changes"),
+    [
+        ("llama", {"vocab_size": 125}),
+        # Heads that are filled up to what vectors take.
+        ("llama", {"head_dim": 24}),
+        ("glm4", {"head_dim": 24}),
+        ("qwen3", {"head_dim": 24}),
+        ("phi3", {"num_attention_heads": 8}),
+    ],
+)
+def test_the_plan_knows_what_is_packed(tmp_path: Path, model_type: str, changes: dict[str, Any]) -> None:
+    path = written(tmp_path / "model.gguf", "Q5_1", model_type, **changes)
     runner, _ = build_runner(start(path), lambda *_: None)
     facts = read_facts(path, "gguf")
     assert facts.packed == {"auto": runner.weight_bytes}
     assert plan_memory(facts, 96, 2, 2, packed=facts.packed["auto"]).kv == runner.kv_bytes
+
+
+def test_the_plan_knows_which_models_run() -> None:
     assert FAST_TYPES == FAMILIES
 
 

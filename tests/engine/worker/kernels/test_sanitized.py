@@ -53,6 +53,8 @@ def test_no_foreign_memory_and_nothing_undefined(tmp_path: Path, monkeypatch: py
             "pytest",
             "-q",
             "-x",
+            "--hypothesis-profile",
+            "fast",
             "-k",
             WITHOUT_KERNELS,
             "-p",

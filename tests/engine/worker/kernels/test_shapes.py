@@ -42,6 +42,14 @@ YARN = {
 }
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("llama", {"attention_bias": True, "mlp_bias": True}),
+    # Heads of sizes that vectors don't take: with biases, norms, halves and neighbours, a part turned, fused.
+    ("llama", {"head_dim": 24, "attention_bias": True}),
+    ("qwen2", {"num_attention_heads": 8, "num_key_value_heads": 8}),
+    ("qwen3", {"head_dim": 40}),
+    ("olmo2", {"num_attention_heads": 8}),
+    ("ernie4_5", {"head_dim": 24}),
+    ("glm4", {"head_dim": 24}),
+    ("phi3", {"num_attention_heads": 8}),
     ("gemma3_text", {"final_logit_softcapping": 30.0, "num_key_value_heads": 1}),
     ("qwen3", {"head_dim": 32, "rope_parameters": YARN}),
     ("phi3", {"head_dim": 32, "num_attention_heads": 2, "sliding_window": None}),
@@ -169,7 +177,7 @@ def test_rotary_tables_are_those_of_transformers(rope: dict[str, Any], ctx: int)
     ("model_type", "changes", "why"),
     [
         ("llama", {"hidden_act": "gelu"}, "gelu"),
-        ("llama", {"head_dim": 24}, "24"),
+        ("llama", {"head_dim": 24, "rope_parameters": {"partial_rotary_factor": 0.125}}, "3 numbers .* odd"),
         ("llama", {"intermediate_size": 100}, "100"),
         ("llama", {"num_key_value_heads": 3}, "evenly"),
         ("qwen3_moe", {}, "qwen3_moe"),

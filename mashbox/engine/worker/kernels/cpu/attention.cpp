@@ -97,7 +97,7 @@ void Attention::compute(int member, const mashbox_layer& layer, int64_t number, 
             const int64_t row = piece.row + i / group_, head = shared * group_ + i % group_;
             const int64_t from = first(row, layer.window) / kSpan, last = position_[row] / kSpan;
             if (span > from && span <= last) ops_.join(part(row, head, 0), query[size_t(i)].part, m_.head_dim);
-            if (span == last) ops_.finish(part(row, head, 0), m_.head_dim, answer(out, row, head));
+            if (span == last) conclude(part(row, head, 0), row, head, out);
         }
     }
 }
@@ -108,7 +108,17 @@ void Attention::finish(const mashbox_layer& layer, int64_t row, int64_t head, fl
     for (int64_t span = from + 1; span <= position_[row] / kSpan; ++span) {
         ops_.join(whole, part(row, head, span), m_.head_dim);
     }
-    ops_.finish(whole, m_.head_dim, answer(out, row, head));
+    conclude(whole, row, head, out);
+}
+
+void Attention::conclude(float* whole, int64_t row, int64_t head, float* out) const {
+    float* to = out + (row * m_.heads + head) * m_.head_size;
+    if (m_.head_size == m_.head_dim) {
+        ops_.finish(whole, m_.head_dim, to);
+    } else {
+        ops_.finish(whole, m_.head_dim, whole + kPart);
+        std::copy(whole + kPart, whole + kPart + m_.head_size, to);
+    }
 }
 
 }  // namespace mashbox

@@ -20,7 +20,7 @@ class Attention {
     void prepare(int64_t rows, const int64_t* slot, const int64_t* position);
     // Pieces of work in a layer, to be computed by any member each.
     int64_t pieces(const mashbox_layer& layer) const;
-    // `queries` [rows, width], a row's heads first; answers into out [rows, heads * head_dim] if it is not
+    // `queries` [rows, width], a row's heads first; answers into out [rows, heads * head_size] if it is not
     // for `finish` to do.
     void compute(int member, const mashbox_layer& layer, int64_t piece, const float* queries, int64_t width,
                  float* out);
@@ -42,7 +42,8 @@ class Attention {
     const Plan& plan_of(const mashbox_layer& layer) const;
     int64_t first(int64_t row, int64_t window) const;
     float* part(int64_t row, int64_t head, int64_t span);
-    float* answer(float* out, int64_t row, int64_t head) const { return out + (row * m_.heads + head) * m_.head_dim; }
+    // A head's answer, of all parts joined, into out.
+    void conclude(float* whole, int64_t row, int64_t head, float* out) const;
 
     const mashbox_model m_;
     const Ops& ops_;

@@ -43,12 +43,15 @@ typedef struct {
     uint16_t* values;            // half precision [slots, kv_heads, ctx, head_dim]
 } mashbox_layer;
 
+// A head has head_dim places (a multiple of 8), of which head_size hold a number: in values, and in what the output
+// takes, the first ones. The others are zero in the products of query, key and value, their biases and norms, and
+// head_eps is eps * head_size / head_dim.
 typedef struct {
-    int64_t layers, hidden, inner, heads, kv_heads, head_dim, vocab, slots, ctx;
+    int64_t layers, hidden, inner, heads, kv_heads, head_dim, head_size, vocab, slots, ctx;
     int64_t turned;      // numbers of a head that are turned, its first ones, in two halves
     int64_t wide_norms;  // query_norm and key_norm are over all heads together
     int64_t gelu;        // act is GELU by tanh, else SiLU
-    float eps, scale;    // scale: of the attention's scores
+    float eps, head_eps, scale;  // of norms, of queries' and keys' norms; scale: of the attention's scores
     float embedding, residual, logit;  // what embeddings, blocks and logits are multiplied with
     float score_cap, logit_cap;  // scores and logits are cap * tanh(x / cap); 0: as they are
     const mashbox_layer* layer;

@@ -46,6 +46,7 @@ struct mashbox_engine {
 
    private:
     int64_t query_width() const { return m_.heads * m_.head_dim; }
+    int64_t answer_width() const { return m_.heads * m_.head_size; }
     int64_t kv_width() const { return m_.kv_heads * m_.head_dim; }
     int64_t width() const { return query_width() + 2 * kv_width(); }
 
@@ -53,12 +54,12 @@ struct mashbox_engine {
         hidden_.resize(size_t(rows * m_.hidden));
         normed_.resize(size_t(rows * m_.hidden));
         projected_.resize(size_t(rows * width()));
-        attended_.resize(size_t(rows * query_width()));
+        attended_.resize(size_t(rows * answer_width()));
         branch_.resize(size_t(rows * m_.hidden));
         gate_.resize(size_t(rows * m_.inner));
         up_.resize(size_t(rows * m_.inner));
         from_hidden_ = hidden_rows_.rows(rows, m_.hidden, floating_);
-        from_attention_ = attention_rows_.rows(rows, query_width(), floating_);
+        from_attention_ = attention_rows_.rows(rows, answer_width(), floating_);
         from_inner_ = inner_rows_.rows(rows, m_.inner, floating_);
     }
 
@@ -183,7 +184,7 @@ struct mashbox_engine {
         attend(member, layer);
         team_.barrier();
         share(member, rows_, [&](int64_t r) {
-            quantise(attended_.data() + r * query_width(), from_attention_, r);
+            quantise(attended_.data() + r * answer_width(), from_attention_, r);
         });
         team_.barrier();
         leave(member, layer.output, from_attention_, layer.output_bias, layer.attention_norm);
@@ -194,8 +195,8 @@ struct mashbox_engine {
         float *query = projected_.data() + row * width(), *key = query + query_width();
         if (layer.query_bias) ops_.add(query, layer.query_bias, 1.0f, query_width());
         if (layer.key_bias) ops_.add(key, layer.key_bias, 1.0f, kv_width());
-        if (layer.query_norm) ops_.norm(query, layer.query_norm, query_width(), m_.eps, query);
-        if (layer.key_norm) ops_.norm(key, layer.key_norm, kv_width(), m_.eps, key);
+        if (layer.query_norm) ops_.norm(query, layer.query_norm, query_width(), m_.head_eps, query);
+        if (layer.key_norm) ops_.norm(key, layer.key_norm, kv_width(), m_.head_eps, key);
     }
 
     uint16_t* cached(uint16_t* pool, int64_t row, int64_t head) const {
@@ -226,7 +227,7 @@ struct mashbox_engine {
     void turn(const mashbox_layer& layer, int64_t row, float* x, const float* bias, const float* norm) {
         if (!m_.wide_norms) {
             if (bias) ops_.add(x, bias, 1.0f, m_.head_dim);
-            if (norm) ops_.norm(x, norm, m_.head_dim, m_.eps, x);
+            if (norm) ops_.norm(x, norm, m_.head_dim, m_.head_eps, x);
         }
         const int64_t half = m_.turned / 2, at = position_[row] * half;
         if (layer.cosine) ops_.rotate(x, layer.cosine + at, layer.sine + at, half);
