@@ -9,7 +9,7 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -232,6 +232,23 @@ def test_a_request_is_answered_by_its_own_parameters_alone(place: Place) -> None
             assert alone[2].startswith(ask(place.a, text, 24, **mine[2])[0])
 
 
+def told(books: Mapping[str, Any]) -> int:
+    """Bytes in the host cache."""
+    return int(books["host_cache_bytes"] + books["snapshot_bytes"])
+
+
+def settled(server: Server) -> tuple[dict[str, Any], dict[str, float]]:
+    """Health and figures once nothing changes them any more: the worker tells its books behind an answer."""
+    seen: list[tuple[dict[str, Any], dict[str, float]]] = []
+
+    def agree() -> bool:
+        seen.append((server.health(), server.figures()))
+        return len(seen) > 1 and len({told(books) for pair in seen[-2:] for books in pair}) == 1
+
+    server.until(agree)
+    return seen[-1]
+
+
 def own_bytes(pid: int) -> int:
     """Bytes of a process that are of no file."""
     status = Path(f"/proc/{pid}/status").read_text()
@@ -244,8 +261,8 @@ def test_the_host_cache_holds_what_it_says_and_no_more_than_its_cap(place: Place
     outside = []
     for number in range(11):
         ask(place.a, prompt(f"distinct {number}", 450), 1)
-        health, figures = server.health(), server.figures()
-        held = health["host_cache_bytes"] + health["snapshot_bytes"]
+        health, figures = settled(server)
+        held = told(health)
         assert held == health["cache_bytes"] == figures["host_cache_bytes"] + figures["snapshot_bytes"]
         assert 0 <= held <= health["host_cache_cap_bytes"] == figures["host_cache_cap_bytes"] == CAP
         assert health["host_cache_evictions"] == figures["host_cache_evictions_total"]

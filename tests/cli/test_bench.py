@@ -91,6 +91,7 @@ def test_a_session_sends_what_was_said_and_the_cache_is_told() -> None:
     assert session.cached_tokens and session.cached_tokens >= sum(map(len, words[:-1])) - len(words)
 
 
+@undisturbed
 def test_no_prompt_begins_like_another_and_a_seed_brings_them_again() -> None:
     def prompts(server: PacedServer) -> list[str]:
         return [body["messages"][-1]["content"] for body in server.requests]
@@ -125,6 +126,7 @@ def test_pieces_of_several_tokens_are_not_counted_as_tokens() -> None:
     assert row.tokens_per_second and row.tokens_per_second <= 330
 
 
+@undisturbed
 def test_a_server_without_usage_is_measured_and_said_to_be_estimated() -> None:
     with paced(write=500, read=5_000, usage=False, stop_after=20) as server:
         report = measured(server, "--only", "streams,prompts,cache", "--seconds", "2")
@@ -136,6 +138,7 @@ def test_a_server_without_usage_is_measured_and_said_to_be_estimated() -> None:
     assert "sends no usage: tokens are estimated" in table.stdout
 
 
+@undisturbed
 def test_answers_that_end_early_are_measured_as_they_came() -> None:
     with paced(write=300, stop_after=9) as server:
         report = measured(server, "--only", "streams", "--seconds", "2")
@@ -195,10 +198,11 @@ def test_a_server_that_refuses_so_many_at_a_time_is_measured_with_fewer() -> Non
     assert report.left_out == ["4 streams: the server refused it: The line is full."]
 
 
+@undisturbed
 def test_a_table_a_plot_and_words_for_people_on_stdout(tmp_path: Path) -> None:
     plot = tmp_path / "speed.svg"
     with paced(read=5_000, write=500) as server:
-        result = bench("--url", server.url, "--seconds", "3", "--plot", str(plot))
+        result = bench("--url", server.url, "--seconds", "20", "--plot", str(plot))
     assert result.exit_code == 0, result.stderr
     assert "█" in result.stdout and "tokens/s" in result.stdout
     for words in ("Answers given at the same time", "New prompts that no cache knew", "agent's session"):
@@ -243,6 +247,7 @@ def test_two_servers_are_compared_in_turn(tmp_path: Path) -> None:
     assert len(_drawn(plot)) == 6
 
 
+@undisturbed
 def test_a_server_beside_itself_gets_other_texts() -> None:
     with paced(write=1_000) as server:
         words = ["--only", "streams", "--concurrency", "1", "--seconds", "2", "--json"]
@@ -254,6 +259,7 @@ def test_a_server_beside_itself_gets_other_texts() -> None:
     assert len(set(names)) == 2
 
 
+@undisturbed
 def test_plain_prompts_for_models_without_a_template() -> None:
     with paced(write=500) as server:
         report = measured(server, "--completions", "--only", "streams,session", "--seconds", "2")
@@ -293,6 +299,7 @@ def test_a_key_opens_the_server_and_the_other_one_does_not_get_it() -> None:
         assert bench(*both, "--compare-key", "other").exit_code == 0
 
 
+@undisturbed
 def test_what_was_measured_before_a_server_breaks_off_is_printed() -> None:
     with paced(write=300, break_after=5) as server:
         result = bench("--url", server.url, "--json", "--only", "streams,prompts", "--seconds", "3")

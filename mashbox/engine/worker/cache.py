@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from mashbox.engine.worker.attention import Step
-from mashbox.engine.worker.slot_pools import SlotPools, StateKey
+from mashbox.engine.worker.slot_pools import SlotPools, StateKey, no_memory
 
 
 class SlotCache(SlotPools, Cache):  # type: ignore[misc]
@@ -146,7 +146,8 @@ class SlotCache(SlotPools, Cache):  # type: ignore[misc]
         if step.starts[0] == 0 or key not in self._pools:
             return None
         if len(step.slots) == 1:
-            return self._pools[key][step.first : step.first + 1]
+            state: Tensor = self._pools[key][step.first : step.first + 1]
+            return state
         if key not in self._gathered:
             self._gathered[key] = self._pools[key][step.rows]
         return self._gathered[key]
@@ -159,3 +160,15 @@ class SlotCache(SlotPools, Cache):  # type: ignore[misc]
         self._pools[key][step.rows] = state
         # What was gathered before is older than what was just written.
         self._gathered.pop(key, None)
+
+    def _pool_of_tokens(self, like: Tensor) -> Tensor:
+        return self._pool(like, like.shape[1], self.ctx, like.shape[3])
+
+    def _pool(self, like: Tensor, *shape: int) -> Tensor:
+        try:
+            # An ordinary tensor, which may be changed outside of inference mode as well.
+            with torch.inference_mode(False):
+                return torch.zeros(self.slots, *shape, dtype=like.dtype, device=like.device)
+        except RuntimeError as error:
+            # What torch raises when memory is refused, on any device.
+            raise no_memory(self.slots, self.ctx) from error

@@ -10,6 +10,8 @@ have been drawn from. An answer whose every token is the most likely one there i
 would have given by itself, so the comparison of greedy tokens is whole. The two never lie in memory together.
 """
 
+from __future__ import annotations
+
 import gc
 import os
 import sys
@@ -30,7 +32,7 @@ from mashbox.engine.worker.host_cache import HostCache
 from mashbox.engine.worker.load.gguf import load_gguf
 from mashbox.engine.worker.load.safetensors import load_safetensors
 from mashbox.engine.worker.programs import programs_made
-from mashbox.engine.worker.runner import Progress, Runner
+from mashbox.engine.worker.runner import Logits, Progress, Runner
 from mashbox.engine.worker.scheduler import Scheduler, pieces
 from mashbox.errors import MashboxError, UsageError, WorkerFault
 
@@ -85,15 +87,15 @@ class _Recorder:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runner, name)
 
-    def prefill(self, slot: int, ids: Sequence[int], *, logits: bool) -> Tensor | None:
+    def prefill(self, slot: int, ids: Sequence[int], *, logits: bool) -> Logits | None:
         row = self._runner.prefill(slot, ids, logits=logits)
         if row is not None:
-            self._rows.append(row.clone())
+            self._rows.append(torch.tensor(np.asarray(row)))
         return row
 
-    def decode(self, slots: Sequence[int], ids: Sequence[int]) -> Tensor:
+    def decode(self, slots: Sequence[int], ids: Sequence[int]) -> Logits:
         rows = self._runner.decode(slots, ids)
-        self._rows += rows.clone().unbind()
+        self._rows += torch.tensor(np.asarray(rows)).unbind()
         return rows
 
     def take(self) -> list[Tensor]:

@@ -8,9 +8,9 @@ in half precision, so that logits differ a little from the exact runner's.
 import time
 from collections.abc import Mapping, Sequence
 
-import torch
-from torch import Tensor
+import numpy as np
 
+from mashbox.engine.worker.kernels.cpu import Floats
 from mashbox.engine.worker.kernels.decoder import Decoder, Engine, Rotation
 from mashbox.engine.worker.kernels.pools import KernelPools
 from mashbox.engine.worker.kernels.threads import Threads
@@ -57,7 +57,7 @@ class FastRunner(SlotRunner):
         self._threads = Threads(threads)
         self._trace_shape = (len(decoder.layers) + 1, decoder.embeddings.cols)
 
-    def prefill(self, slot: int, ids: Sequence[int], *, logits: bool) -> Tensor | None:
+    def prefill(self, slot: int, ids: Sequence[int], *, logits: bool) -> Floats | None:
         self._check_prefill(slot, ids)
         for first in range(0, len(ids), BLOCK):
             piece = ids[first : first + BLOCK]
@@ -68,10 +68,10 @@ class FastRunner(SlotRunner):
             self._cache.lengths[slot] = start + count
         return found[0] if logits else None
 
-    def decode(self, slots: Sequence[int], ids: Sequence[int]) -> Tensor:
+    def decode(self, slots: Sequence[int], ids: Sequence[int]) -> Floats:
         return self.decode_runs(slots, [[token] for token in ids])
 
-    def decode_runs(self, slots: Sequence[int], runs: Sequence[Sequence[int]]) -> Tensor:
+    def decode_runs(self, slots: Sequence[int], runs: Sequence[Sequence[int]]) -> Floats:
         self._check_runs(slots, runs)
         lengths = self._cache.lengths
         tokens = [token for ids in runs for token in ids]
@@ -88,7 +88,7 @@ class FastRunner(SlotRunner):
 
     def _step(
         self, tokens: Sequence[int], slots: Sequence[int], positions: Sequence[int], wanted: Sequence[int]
-    ) -> Tensor:
+    ) -> Floats:
         """One step, on as many threads as are of use now."""
         count = len(tokens)
         began = time.perf_counter()
@@ -96,7 +96,7 @@ class FastRunner(SlotRunner):
         self._threads.note(count, time.perf_counter() - began)
         return found
 
-    def trace(self, slot: int, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
+    def trace(self, slot: int, ids: Sequence[int]) -> tuple[Floats, Floats]:
         """Read up to BLOCK ids into an empty slot, and tell what was computed on the way.
 
         Returns hidden states float32 [layers + 1, ids, hidden] before each layer and behind the last, and the
@@ -107,6 +107,6 @@ class FastRunner(SlotRunner):
         if self._cache.lengths[slot] or count > BLOCK:
             raise ValueError(f"A trace takes up to {BLOCK} ids and an empty slot.")
         layers, hidden = self._trace_shape
-        states = torch.empty(layers, count, hidden)
+        states = np.empty((layers, count, hidden), np.float32)
         logits = self._engine.step(ids, [slot] * count, range(count), [count - 1], trace=states)
         return states, logits[0]

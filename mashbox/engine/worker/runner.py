@@ -4,10 +4,19 @@ The scheduler, the prefix cache and the fault handling know a model only through
 runner is held by the same contract tests, with the exact one (transformers' modules) as the oracle.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from __future__ import annotations
 
-import torch
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Logits: TypeAlias = "NDArray[np.float32] | Tensor"
+"""float32 in the memory of the host: ``numpy.asarray`` reads it without a copy."""
 
 Progress = Callable[[str, int, int], None]
 """Told while a model loads: the stage in words, bytes done, bytes in all (0: unknown)."""
@@ -55,14 +64,14 @@ class Runner(Protocol):
         """Tokens whose state the slot holds."""
         ...
 
-    def prefill(self, slot: int, ids: Sequence[int], *, logits: bool) -> torch.Tensor | None:
+    def prefill(self, slot: int, ids: Sequence[int], *, logits: bool) -> Logits | None:
         """Read ``ids`` (1 or more) behind what the slot holds.
 
         Returns the logits of the last position, float32 [vocab_size], when ``logits`` is set, else None.
         """
         ...
 
-    def decode(self, slots: Sequence[int], ids: Sequence[int]) -> torch.Tensor:
+    def decode(self, slots: Sequence[int], ids: Sequence[int]) -> Logits:
         """One step of several rows: append ``ids[i]`` to ``slots[i]`` (distinct, each non-empty).
 
         Returns float32 [rows, vocab_size].
@@ -74,7 +83,7 @@ class Runner(Protocol):
         """Whether :meth:`decode_runs` works, and gives every row the bits that it has in any other step."""
         ...
 
-    def decode_runs(self, slots: Sequence[int], runs: Sequence[Sequence[int]]) -> torch.Tensor:
+    def decode_runs(self, slots: Sequence[int], runs: Sequence[Sequence[int]]) -> Logits:
         """One step that appends ``runs[i]``, one token or more, to ``slots[i]`` (distinct, each non-empty).
 
         Returns the logits behind every token, float32 [tokens of all runs, vocab_size], run after run.

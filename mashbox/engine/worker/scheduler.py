@@ -13,14 +13,13 @@ from collections import deque
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from mashbox.engine.wire import Failed, Finish, Row, Stats, Submit, Tokens
 from mashbox.engine.worker.draft import Drafter
 from mashbox.engine.worker.guide import Guide, GuideError, Guides
 from mashbox.engine.worker.host_cache import HostCache
 from mashbox.engine.worker.programs import programs_made
-from mashbox.engine.worker.runner import Runner
+from mashbox.engine.worker.runner import Logits, Runner
 from mashbox.engine.worker.sampler import RowSampler
 from mashbox.engine.worker.slots import Slots
 from mashbox.engine.worker.speculate import MOST_GUESSES, StepCosts, plan
@@ -315,12 +314,12 @@ class _Drawn(NamedTuple):
     accepted: int
 
 
-def _draw(sequence: Live, guess: list[int], logits: torch.Tensor) -> _Drawn:
+def _draw(sequence: Live, guess: list[int], logits: Logits) -> _Drawn:
     """Draw from ``logits`` [1 + guesses, vocab_size], row after row, until a token is not the guessed one."""
     tokens: list[int] = []
     finish, token = None, None
     accepted = 0
-    for number, row in enumerate(logits.numpy(), start=1):
+    for number, row in enumerate(np.asarray(logits), start=1):
         token = sequence.sampler.token(row)
         if token is None:
             break

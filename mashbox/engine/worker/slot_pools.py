@@ -1,17 +1,19 @@
 """The state of all slots, whatever runs on it: keys and values, and what else a slot keeps.
 
-A layer's keys live in one tensor [slots, kv_heads, ctx, key_dim], its values likewise; each state of a
-linear-attention layer in one tensor [slots, ...].
+A layer's keys live in one array [slots, kv_heads, ctx, key_dim], its values likewise; each state of a
+linear-attention layer in one array [slots, ...]. Arrays are numpy's, or torch's tensors: what is done to
+them here reads the same for both.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import torch
-from torch import Tensor
-
-from mashbox.engine.worker.block import Block
+from mashbox.engine.worker.block import Block, Like
 from mashbox.errors import DoesNotFit
+
+Array = Any
+"""numpy's, or torch's tensor."""
 
 StateKey = tuple[str, int, int]
 """("conv" or "recurrent", layer, number of the state within the layer)"""
@@ -34,7 +36,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """One slot's exported state: copies of the tensors of its tokens ``start`` to ``length``.
+    """One slot's exported state: copies of the arrays of its tokens ``start`` to ``length``.
 
     They are keys and values [kv_heads, length - start, dim], two a layer that has them, one behind the other;
     ``end`` is None of an empty slot.
@@ -61,9 +63,9 @@ class SlotPools:
         self.slots = slots
         self.ctx = ctx
         self.lengths = [0] * slots
-        self._keys: dict[int, Tensor] = {}
-        self._values: dict[int, Tensor] = {}
-        self._pools: dict[StateKey, Tensor] = {}
+        self._keys: dict[int, Array] = {}
+        self._values: dict[int, Array] = {}
+        self._pools: dict[StateKey, Array] = {}
         self._layout: Layout = ()
 
     @property
@@ -79,15 +81,16 @@ class SlotPools:
     @property
     def snapshot_bytes(self) -> int:
         """Bytes of one slot's states."""
-        return sum(pool.nbytes for pool in self._pools.values()) // self.slots
+        return int(sum(pool.nbytes for pool in self._pools.values())) // self.slots
 
     def snapshot(self, slot: int) -> Snapshot:
         return Snapshot(Block(self._states(slot)), self._layout)
 
     def rewind(self, slot: int, length: int, snapshot: Snapshot) -> None:
         states = self._states(slot)
-        for to, held in zip(states, snapshot.block.views(states), strict=True):
-            to.copy_(held)
+        likes = [Like(tuple(state.shape), state.dtype) for state in states]
+        for to, held in zip(states, snapshot.block.views(likes), strict=True):
+            to[...] = held
         self.lengths[slot] = length
 
     def copy(self, source: int, target: int, length: int, snapshot: Snapshot | None) -> None:
@@ -134,19 +137,16 @@ class SlotPools:
         """Whether it was exported by a cache of this shape; a whole state must have room here too."""
         return state.layout == self._layout and (isinstance(state, Snapshot) or state.length <= self.ctx)
 
-    def _shapes(self, count: int) -> list[Tensor]:
-        """Tensors without memory like keys and values of ``count`` tokens [kv_heads, count, dim]."""
-        return [
-            torch.empty(pool.shape[1], count, pool.shape[3], dtype=pool.dtype, device="meta")
-            for pool in self._token_pools()
-        ]
+    def _shapes(self, count: int) -> list[Like]:
+        """What keys and values of ``count`` tokens are like: [kv_heads, count, dim]."""
+        return [Like((pool.shape[1], count, pool.shape[3]), pool.dtype) for pool in self._token_pools()]
 
-    def _read_tokens(self, slot: int, start: int, out: Sequence[Tensor]) -> None:
+    def _read_tokens(self, slot: int, start: int, out: Sequence[Array]) -> None:
         """Copy the slot's tokens from ``start`` on into keys and values [kv_heads, count, dim]."""
         for pool, rows in zip(self._token_pools(), out, strict=True):
-            rows.copy_(pool[slot, :, start : start + rows.shape[1]])
+            rows[...] = pool[slot, :, start : start + rows.shape[1]]
 
-    def _write_tokens(self, slot: int, start: int, held: Sequence[Tensor]) -> None:
+    def _write_tokens(self, slot: int, start: int, held: Sequence[Array]) -> None:
         """The other way."""
         for pool, rows in zip(self._token_pools(), held, strict=True):
             pool[slot, :, start : start + rows.shape[1]] = rows
@@ -155,10 +155,10 @@ class SlotPools:
         for pool in self._token_pools():
             pool[target, :, :length] = pool[source, :, :length]
 
-    def _token_pools(self) -> list[Tensor]:
+    def _token_pools(self) -> list[Array]:
         return [*self._keys.values(), *self._values.values()]
 
-    def _states(self, slot: int) -> list[Tensor]:
+    def _states(self, slot: int) -> list[Array]:
         """Views of a slot's states."""
         return [pool[slot] for pool in self._pools.values()]
 
@@ -172,17 +172,9 @@ class SlotPools:
             for index, (key, pool) in enumerate(pools)
         )
 
-    def _pool_of_tokens(self, like: Tensor) -> Tensor:
-        return self._pool(like, like.shape[1], self.ctx, like.shape[3])
 
-    def _pool(self, like: Tensor, *shape: int) -> Tensor:
-        try:
-            # An ordinary tensor, which may be changed outside of inference mode as well.
-            with torch.inference_mode(False):
-                return torch.zeros(self.slots, *shape, dtype=like.dtype, device=like.device)
-        except RuntimeError as error:
-            # What torch raises when memory is refused, on any device.
-            raise DoesNotFit(
-                f"There is no memory for {self.slots} slots of {self.ctx} tokens.",
-                "Use a smaller --ctx or fewer --slots.",
-            ) from error
+def no_memory(slots: int, ctx: int) -> DoesNotFit:
+    """What to raise where the system has no memory for pools."""
+    return DoesNotFit(
+        f"There is no memory for {slots} slots of {ctx} tokens.", "Use a smaller --ctx or fewer --slots."
+    )

@@ -1,9 +1,10 @@
 """What runners over :class:`~mashbox.engine.worker.slot_pools.SlotPools` share: slots' books and bounds."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
-import torch
-
+from mashbox.engine.worker.runner import Logits
 from mashbox.engine.worker.slot_pools import SlotPools, SlotState, Snapshot
 
 
@@ -31,7 +32,7 @@ class SlotRunner:
     def snapshot_bytes(self) -> int:
         return self._cache.snapshot_bytes
 
-    def decode_runs(self, slots: Sequence[int], runs: Sequence[Sequence[int]]) -> torch.Tensor:
+    def decode_runs(self, slots: Sequence[int], runs: Sequence[Sequence[int]]) -> Logits:
         raise NotImplementedError("This runner decodes one token of a slot in a step.")
 
     def length(self, slot: int) -> int:
@@ -52,20 +53,17 @@ class SlotRunner:
         self._cache.lengths[slot] = length
         return True
 
-    @torch.inference_mode()
     def snapshot(self, slot: int) -> Snapshot:
         self._check_slot(slot)
         if not self._cache.lengths[slot]:
             raise ValueError(f"Slot {slot} is empty: there is no state to take a snapshot of.")
         return self._cache.snapshot(slot)
 
-    @torch.inference_mode()
     def rewind(self, slot: int, length: int, snapshot: Snapshot) -> None:
         self._check_slot(slot)
         self._check_cut(length, self._cache.lengths[slot], snapshot)
         self._cache.rewind(slot, length, snapshot)
 
-    @torch.inference_mode()
     def copy(
         self, source: int, target: int, length: int | None = None, snapshot: Snapshot | None = None
     ) -> None:
@@ -77,7 +75,6 @@ class SlotRunner:
         if source != target or snapshot is not None or length < held:
             self._cache.copy(source, target, length, snapshot)
 
-    @torch.inference_mode()
     def export(self, slot: int, start: int = 0) -> SlotState:
         self._check_slot(slot)
         held = self._cache.lengths[slot]
@@ -85,7 +82,6 @@ class SlotRunner:
             raise ValueError(f"Slot {slot} holds {held} tokens, there are none from {start} on.")
         return self._cache.export(slot, start)
 
-    @torch.inference_mode()
     def restore(
         self,
         slot: int,

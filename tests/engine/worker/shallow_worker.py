@@ -22,8 +22,8 @@ def build(start: Start, progress: Progress) -> tuple[FastRunner, Built]:
     runner = FastRunner(decoder, tables, slots=start.slots, ctx=start.ctx, threads=start.threads)
     for keys, values in runner._cache.layers:
         # As full slots are: their memory is there from the start, and no part of any growth.
-        keys.fill_(0.5)
-        values.fill_(0.5)
+        keys.fill(0.5)
+        values.fill(0.5)
     first = replace(decoder, layers=decoder.layers[:1])
     runner._engine = Engine(first, runner._cache.layers[:1], tables, threads=start.threads)
     return runner, Built("fast", architecture)

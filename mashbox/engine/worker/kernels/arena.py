@@ -7,8 +7,8 @@ page, so they lie together in mappings of many.
 
 import mmap
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 CHUNK = 64 << 20
 """Bytes of a mapping. What nothing was written to takes no memory."""
@@ -23,14 +23,14 @@ class Arena:
         self._chunk: mmap.mmap | None = None
         self._used = 0
 
-    def take(self, nbytes: int) -> Tensor:
+    def take(self, nbytes: int) -> NDArray[np.uint8]:
         """uint8 [nbytes], aligned to 64 bytes, not initialised to anything that counts."""
         if self._chunk is None or self._used + nbytes > len(self._chunk):
             self._chunk = mmap.mmap(-1, max(nbytes, CHUNK), access=mmap.ACCESS_COPY)
             self._used = 0
             if hasattr(mmap, "MADV_HUGEPAGE"):
                 self._chunk.madvise(mmap.MADV_HUGEPAGE)
-        piece = torch.frombuffer(self._chunk, dtype=torch.uint8, count=nbytes, offset=self._used)
+        piece = np.frombuffer(self._chunk, np.uint8, nbytes, self._used)
         self._used += -(-nbytes // _ALIGN) * _ALIGN
         return piece
 

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from numpy.typing import NDArray
-from torch import Tensor
 
 from mashbox.engine.worker.kernels import arena
 from mashbox.engine.worker.kernels.compile import library_path
@@ -39,6 +37,9 @@ _KINDS = {
 """ggml's numbers of the types that the kernels multiply with."""
 
 
+Floats = NDArray[np.float32]
+
+
 class MatrixStruct(Structure):
     """``mashbox_matrix`` of the interface."""
 
@@ -52,17 +53,17 @@ class PackedMatrix:
     kind: str
     rows: int
     cols: int
-    data: Tensor
+    data: NDArray[np.uint8]
 
     def struct(self) -> MatrixStruct:
-        return MatrixStruct(_KINDS[self.kind], self.rows, self.cols, self.data.data_ptr())
+        return MatrixStruct(_KINDS[self.kind], self.rows, self.cols, self.data.ctypes.data)
 
-    def row(self, number: int) -> Tensor:
+    def row(self, number: int) -> Floats:
         """One output's weights, float32 [cols]."""
         if not 0 <= number < self.rows:
             raise IndexError(f"The matrix has {self.rows} rows, none of number {number}.")
-        out = torch.empty(self.cols)
-        library().mashbox_unpack(self.struct(), number, out.data_ptr())
+        out = np.empty(self.cols, np.float32)
+        library().mashbox_unpack(self.struct(), number, out.ctypes.data)
         return out
 
 
@@ -110,17 +111,18 @@ def pack(kind: str, rows: NDArray[Any], cols: int) -> PackedMatrix:
         raise ValueError(f"Rows of {source.shape[1]} bytes do not hold {cols} weights of type {kind}.")
     number = _KINDS[kind]
     data = arena.shared.take(library().mashbox_packed_bytes(number, source.shape[0], cols))
-    library().mashbox_pack(number, source.ctypes.data, source.shape[0], cols, data.data_ptr())
+    library().mashbox_pack(number, source.ctypes.data, source.shape[0], cols, data.ctypes.data)
     return PackedMatrix(kind, source.shape[0], cols, data)
 
 
-def product(matrix: PackedMatrix, x: Tensor, *, threads: int = 1, instructions: int | None = None) -> Tensor:
+def product(matrix: PackedMatrix, x: Floats, *, threads: int = 1, instructions: int | None = None) -> Floats:
     """float32 [rows, outputs] = ``x`` (float32 [rows, inputs]) times the transposed matrix."""
-    if x.dtype != torch.float32 or x.ndim != 2 or x.shape[1] != matrix.cols or threads < 1:
+    if x.dtype != np.float32 or x.ndim != 2 or x.shape[1] != matrix.cols or threads < 1:
         raise ValueError(f"The matrix takes float32 rows of {matrix.cols} numbers.")
-    x = x.contiguous()
-    out = torch.empty(x.shape[0], matrix.rows)
+    x = np.ascontiguousarray(x)
+    out = np.empty((x.shape[0], matrix.rows), np.float32)
     chosen = best_instructions() if instructions is None else instructions
-    if library().mashbox_product(matrix.struct(), x.data_ptr(), x.shape[0], threads, chosen, out.data_ptr()):
+    pointers = (x.ctypes.data, x.shape[0], threads, chosen, out.ctypes.data)
+    if library().mashbox_product(matrix.struct(), *pointers):
         raise ValueError(f"This processor has no instruction set {chosen}.")
     return out

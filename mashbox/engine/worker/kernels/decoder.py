@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from mashbox.engine.worker.kernels.cpu import MatrixStruct, PackedMatrix, best_instructions, library
+from mashbox.engine.worker.kernels.cpu import Floats, MatrixStruct, PackedMatrix, best_instructions, library
 
 PROJECTIONS = ("query", "key", "value", "output", "gate", "up", "down")
 BIASES = tuple(f"{name}_bias" for name in PROJECTIONS)
@@ -21,8 +20,11 @@ VECTORS = (*BLOCK_NORMS, *HEAD_NORMS, *BIASES)
 ACTIVATIONS = ("silu", "gelu_pytorch_tanh")
 """transformers' names; the place is the number that the kernels know it by."""
 
-Rotation = tuple[Tensor, Tensor]
+Rotation = tuple[Floats, Floats]
 """Cosines and sines of every position, float32 [ctx, turned / 2]."""
+
+Pool = tuple[NDArray[np.float16], NDArray[np.float16]]
+"""Keys and values of a layer."""
 
 _COUNTS = ("layers", "hidden", "inner", "heads", "kv_heads", "head_dim", "head_size", "vocab", "slots", "ctx")
 
@@ -69,7 +71,7 @@ class DecoderLayer:
     """
 
     projections: Mapping[str, PackedMatrix]
-    vectors: Mapping[str, Tensor]
+    vectors: Mapping[str, Floats]
     rotation: str | None = None
     window: int = 0
 
@@ -90,7 +92,7 @@ class Decoder:
     turned: int
     eps: float
     layers: Sequence[DecoderLayer]
-    final_norm: Tensor
+    final_norm: Floats
     embeddings: PackedMatrix
     head: PackedMatrix
     activation: str = "silu"
@@ -110,10 +112,10 @@ class Decoder:
     @property
     def weight_bytes(self) -> int:
         """Bytes of all weights in memory, a shared matrix counted once."""
-        tensors = [self.final_norm, self.embeddings.data, self.head.data]
+        arrays: list[NDArray[Any]] = [self.final_norm, self.embeddings.data, self.head.data]
         for layer in self.layers:
-            tensors += [*layer.vectors.values(), *(matrix.data for matrix in layer.projections.values())]
-        return sum({tensor.data_ptr(): tensor.nbytes for tensor in tensors}.values())
+            arrays += [*layer.vectors.values(), *(matrix.data for matrix in layer.projections.values())]
+        return sum({array.ctypes.data: array.nbytes for array in arrays}.values())
 
 
 @dataclass(slots=True)
@@ -122,13 +124,13 @@ class _Kept:
 
     objects: list[Any] = field(default_factory=list)
 
-    def pointer(self, tensor: Tensor | None) -> int | None:
-        if tensor is None:
+    def pointer(self, array: NDArray[Any] | None) -> int | None:
+        if array is None:
             return None
-        if tensor.dtype not in (torch.float32, torch.float16) or not tensor.is_contiguous():
-            raise ValueError("The kernels read contiguous tensors in single or half precision.")
-        self.objects.append(tensor)
-        return tensor.data_ptr()
+        if array.dtype not in (np.float32, np.float16) or not array.flags.c_contiguous:
+            raise ValueError("The kernels read contiguous arrays in single or half precision.")
+        self.objects.append(array)
+        return int(array.ctypes.data)
 
 
 class Engine:
@@ -142,7 +144,7 @@ class Engine:
     def __init__(
         self,
         decoder: Decoder,
-        pools: Sequence[tuple[Tensor, Tensor]],
+        pools: Sequence[Pool],
         rotations: Mapping[str, Rotation],
         *,
         threads: int,
@@ -172,9 +174,9 @@ class Engine:
         positions: Sequence[int],
         wanted: Sequence[int],
         *,
-        trace: Tensor | None = None,
+        trace: Floats | None = None,
         threads: int = 0,
-    ) -> Tensor:
+    ) -> Floats:
         """Read ``tokens[i]`` at ``positions[i]`` of ``slots[i]``; logits float32 [wanted, vocab_size].
 
         ``wanted`` lists the rows whose logits are computed, each once. ``trace``, if given, is filled with
@@ -184,7 +186,7 @@ class Engine:
         """
         rows = np.array([tokens, slots, positions], np.int64)
         picked = np.array(wanted, np.int64)
-        out = torch.empty(len(wanted), self.vocab_size)
+        out = np.empty((len(wanted), self.vocab_size), np.float32)
         if trace is not None and trace.shape != (self._layers + 1, len(tokens), self.hidden_size):
             raise ValueError(f"A trace of shape {list(trace.shape)} does not fit the step.")
         _kernels().mashbox_step(
@@ -193,8 +195,8 @@ class Engine:
             *(row.ctypes.data for row in rows),
             len(wanted),
             picked.ctypes.data,
-            out.data_ptr(),
-            None if trace is None else trace.data_ptr(),
+            out.ctypes.data,
+            None if trace is None else trace.ctypes.data,
             threads,
         )
         return out
@@ -213,9 +215,7 @@ def _kernels() -> Any:
     return kernels
 
 
-def _layer(
-    layer: DecoderLayer, pools: tuple[Tensor, Tensor], rotations: Mapping[str, Rotation], kept: _Kept
-) -> _Layer:
+def _layer(layer: DecoderLayer, pools: Pool, rotations: Mapping[str, Rotation], kept: _Kept) -> _Layer:
     turning = (None, None) if layer.rotation is None else rotations[layer.rotation]
     return _Layer(
         *(layer.projections[name].struct() for name in PROJECTIONS),

@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from mashbox.engine.worker.kernels.cpu import library
-from mashbox.engine.worker.slot_pools import SlotPools
+from mashbox.engine.worker.slot_pools import SlotPools, no_memory
 
 TILE = 8
 """Positions whose keys lie together (``kTile`` of ``cpu/ops.h``)."""
+
+Halves = NDArray[np.float16]
 
 
 class KernelPools(SlotPools):
@@ -22,32 +24,39 @@ class KernelPools(SlotPools):
     def __init__(self, slots: int, ctx: int, *, layers: int, heads: int, dim: int) -> None:
         super().__init__(slots, ctx)
         self._heads, self._room, self._dim = heads, -(-ctx // TILE) * TILE, dim
-        like = torch.empty(0, dtype=torch.float16)
         for layer in range(layers):
-            self._keys[layer] = self._pool(like, heads, self._room, dim)
-            self._values[layer] = self._pool(like, heads, self._room, dim)
+            self._keys[layer] = self._pool()
+            self._values[layer] = self._pool()
         self._lay_out()
 
     @property
-    def layers(self) -> list[tuple[Tensor, Tensor]]:
+    def layers(self) -> list[tuple[Halves, Halves]]:
         """Keys and values of each layer."""
         return list(zip(self._keys.values(), self._values.values(), strict=True))
 
-    def tiles(self, layer: int) -> Tensor:
+    def tiles(self, layer: int) -> Halves:
         """A layer's keys as they lie: a view [slots, kv_heads, room / 8, dim, 8]."""
-        return self._keys[layer].view(self.slots, self._heads, -1, self._dim, TILE)
+        keys: Halves = self._keys[layer].reshape(self.slots, self._heads, -1, self._dim, TILE)
+        return keys
 
-    def _read_tokens(self, slot: int, start: int, out: Sequence[Tensor]) -> None:
+    def _pool(self) -> Halves:
+        try:
+            # Not written to yet: the system gives memory as slots fill.
+            return np.zeros((self.slots, self._heads, self._room, self._dim), np.float16)
+        except MemoryError as error:
+            raise no_memory(self.slots, self.ctx) from error
+
+    def _read_tokens(self, slot: int, start: int, out: Sequence[Halves]) -> None:
         count = len(self._keys)
         for keys, rows in zip(self._keys.values(), out[:count], strict=True):
             self._move(library().mashbox_keys_out, keys, slot, start, rows)
         for values, rows in zip(self._values.values(), out[count:], strict=True):
-            rows.copy_(values[slot, :, start : start + rows.shape[1]])
+            rows[...] = values[slot, :, start : start + rows.shape[1]]
 
-    def _write_tokens(self, slot: int, start: int, held: Sequence[Tensor]) -> None:
+    def _write_tokens(self, slot: int, start: int, held: Sequence[Halves]) -> None:
         count = len(self._keys)
         for keys, rows in zip(self._keys.values(), held[:count], strict=True):
-            self._move(library().mashbox_keys_in, keys, slot, start, rows.contiguous())
+            self._move(library().mashbox_keys_in, keys, slot, start, np.ascontiguousarray(rows))
         for values, rows in zip(self._values.values(), held[count:], strict=True):
             values[slot, :, start : start + rows.shape[1]] = rows
 
@@ -59,6 +68,6 @@ class KernelPools(SlotPools):
             keys[target, :, : end // TILE] = keys[source, :, : end // TILE]
             values[target, :, :length] = values[source, :, :length]
 
-    def _move(self, way: object, keys: Tensor, slot: int, start: int, rows: Tensor) -> None:
+    def _move(self, way: object, keys: Halves, slot: int, start: int, rows: Halves) -> None:
         heads, count, dim = rows.shape
-        way(keys[slot].data_ptr(), heads, self._room, dim, start, count, rows.data_ptr())  # type: ignore[operator]
+        way(keys[slot].ctypes.data, heads, self._room, dim, start, count, rows.ctypes.data)  # type: ignore[operator]

@@ -6,9 +6,8 @@ The names are those of transformers' modules, whatever the weights lie in.
 from typing import Protocol
 
 import numpy as np
-from torch import Tensor
 
-from mashbox.engine.worker.kernels.cpu import PackedMatrix
+from mashbox.engine.worker.kernels.cpu import Floats, PackedMatrix
 from mashbox.engine.worker.kernels.decoder import Decoder, DecoderLayer
 from mashbox.engine.worker.load.heads import Rows, heads_of
 from mashbox.engine.worker.load.shapes import NotFast, Shape
@@ -26,7 +25,7 @@ class Weights(Protocol):
         """The matrix [outputs, inputs] packed; of its outputs only ``rows``, in that order (-1: zeros)."""
         ...
 
-    def vector(self, name: str, size: int) -> Tensor:
+    def vector(self, name: str, size: int) -> Floats:
         """float32 [size]."""
         ...
 
@@ -46,7 +45,7 @@ def assemble(shape: Shape, weights: Weights) -> Decoder:
         turned=heads.turned_room,
         eps=shape.eps,
         layers=layers,
-        final_norm=weights.vector("model.norm.weight", shape.hidden) + shape.norm_offset,
+        final_norm=weights.vector("model.norm.weight", shape.hidden) + np.float32(shape.norm_offset),
         embeddings=embeddings,
         head=embeddings if tied else weights.matrix(head, (shape.vocab, shape.hidden)),
         activation=shape.activation,
@@ -70,7 +69,7 @@ class _Layer:
         self._number = number
         self._prefix = f"model.layers.{number}."
         self._matrices: dict[str, PackedMatrix] = {}
-        self._vectors: dict[str, Tensor] = {}
+        self._vectors: dict[str, Floats] = {}
 
     def build(self) -> DecoderLayer:
         shape = self._shape
@@ -89,7 +88,7 @@ class _Layer:
 
     def _norm(self, ours: str, theirs: str, size: int) -> None:
         found = self._weights.vector(f"{self._prefix}{theirs}.weight", size)
-        self._vectors[ours] = found + self._shape.norm_offset
+        self._vectors[ours] = found + np.float32(self._shape.norm_offset)
 
     def _head_norm(self, ours: str, theirs: str) -> None:
         """A norm of queries or keys: over the numbers of all heads together, or of one."""
@@ -103,7 +102,7 @@ class _Layer:
                 raise NotFast("it turns neighbouring numbers of heads that have norms")
             # The kernels' mean is over all places: it is so much smaller, see Decoder.head_share.
             share = self._heads.size / self._heads.room
-            self._vectors[ours] = _picked(self._vectors[ours], places) * share**0.5
+            self._vectors[ours] = _picked(self._vectors[ours], places) * np.float32(share**0.5)
 
     def _attention(self) -> None:
         shape = self._shape
@@ -140,7 +139,7 @@ class _Layer:
             self._vectors[f"{ours}_bias"] = bias if rows is None else _picked(bias, rows)
 
 
-def _picked(vector: Tensor, rows: Rows) -> Tensor:
+def _picked(vector: Floats, rows: Rows) -> Floats:
     found = vector[rows]
     found[rows < 0] = 0.0
     return found

@@ -7,18 +7,25 @@ transposition is then only a matter of naming the right view, and nothing is hel
 The facts of each architecture are in ``architectures``; their source is llama.cpp's ``conversion`` folder.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Config = Any
 """A transformers configuration; its fields differ by architecture."""
 
-Places = Callable[[Tensor, Config], Sequence[Sequence[Tensor]]]
-"""The views of a parameter that each source's rows fill, in the sources' order."""
+Places = Callable[["Tensor", Config], Sequence[Sequence["Tensor"]]]
+"""The views of a parameter that each source's rows fill, in the sources' order.
+
+The fast engine, which does without torch, hands in numpy's arrays: what a model that it runs needs keeps to
+methods that both have.
+"""
 
 
 def whole(target: Tensor, config: Config) -> Sequence[Sequence[Tensor]]:
@@ -37,14 +44,14 @@ class Rule:
     sources: tuple[str, ...]
     places: Places = whole
     values: Callable[[Tensor], Tensor] | None = None
-    other: "Rule | None" = None
+    other: Rule | None = None
 
-    def of_layer(self, number: str) -> "Rule":
+    def of_layer(self, number: str) -> Rule:
         """The same with a layer's number filled in."""
         sources = tuple(source.replace("#", number, 1) for source in self.sources)
         return replace(self, sources=sources, other=self.other and self.other.of_layer(number))
 
-    def for_tensors(self, names: Container[str]) -> "Rule | None":
+    def for_tensors(self, names: Container[str]) -> Rule | None:
         """This rule or its other, whichever has all its sources among ``names``."""
         if all(source in names for source in self.sources):
             return self
@@ -155,8 +162,8 @@ def rotary_pairs(heads: Callable[[Config], int]) -> Places:
     """Rows of each head that llama.cpp keeps as neighbouring pairs; the parameter has two halves."""
 
     def places(target: Tensor, config: Config) -> Sequence[Sequence[Tensor]]:
-        halves = target.view(heads(config), 2, -1, *target.shape[1:])
-        return ((halves.transpose(1, 2),),)
+        halves = target.reshape(heads(config), 2, -1, *target.shape[1:])
+        return ((halves.swapaxes(1, 2),),)
 
     return places
 

@@ -6,11 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from mashbox.engine.worker.kernels.cpu import PackedMatrix, can_pack, pack
+from mashbox.engine.worker.kernels.cpu import Floats, PackedMatrix, can_pack, pack
 from mashbox.engine.worker.kernels.decoder import Decoder
 from mashbox.engine.worker.load.architectures import find_architecture
 from mashbox.engine.worker.load.assemble import assemble
@@ -82,18 +80,19 @@ class GGUFWeights:
             data[order < 0] = 0  # zero in every type
         return pack(kind, data, shape[1])
 
-    def vector(self, name: str, size: int) -> Tensor:
+    def vector(self, name: str, size: int) -> Floats:
         source, rule = self._source(name, (size,))
-        numbers = _numbers(self._file.data(source), self._file.tensors[source].type)
+        numbers: Any = _numbers(self._file.data(source), self._file.tensors[source].type)
         if numbers is None:
             raise NotFast(f"the tensor {source!r} has the type {self._file.tensors[source].type}")
         self._count(self._file.tensors[source].nbytes)
         if rule.values:
             numbers = rule.values(numbers)
-        target = torch.empty(size)
+        target: Any = np.empty(size, np.float32)
         [[view]] = rule.places(target, self._config)
-        view.copy_(numbers.view(view.shape))
-        return target
+        view[...] = numbers.reshape(view.shape)
+        found: Floats = target
+        return found
 
     def left(self) -> str | None:
         """A tensor that nothing has asked for: a part of the model that would be left out."""
@@ -123,16 +122,16 @@ class GGUFWeights:
 
 def _order(rule: Rule, rows: int, config: Any) -> NDArray[np.intp] | None:
     """Where each row of a parameter lies in the file, if in another order: its rule of places, inverted."""
-    target = torch.arange(rows).unsqueeze(1)
+    target: Any = np.arange(rows)[:, None]
     [[view]] = rule.places(target, config)
-    places = view.reshape(-1)
-    return None if torch.equal(places, target[:, 0]) else places.argsort().numpy()
+    places: NDArray[np.intp] = np.asarray(view).reshape(-1)
+    return None if np.array_equal(places, target[:, 0]) else places.argsort()
 
 
-def _numbers(data: NDArray[Any], kind: str) -> Tensor | None:
+def _numbers(data: NDArray[Any], kind: str) -> Floats | None:
     """A plain tensor in float32; None for another type."""
     if kind in ("F32", "F16"):
-        return torch.from_numpy(data.astype(np.float32))
+        return data.astype(np.float32)
     if kind == "BF16":
-        return torch.from_numpy((data.astype(np.uint32) << 16).view(np.float32))
+        return (data.astype(np.uint32) << 16).view(np.float32)
     return None

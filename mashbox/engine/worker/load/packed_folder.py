@@ -15,7 +15,7 @@ from gguf.quants import quantize
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mashbox.engine.worker.kernels.cpu import PackedMatrix, pack
+from mashbox.engine.worker.kernels.cpu import Floats, PackedMatrix, pack
 from mashbox.engine.worker.kernels.decoder import Decoder
 from mashbox.engine.worker.load.assemble import assemble
 from mashbox.engine.worker.load.heads import Rows
@@ -79,8 +79,9 @@ class _FolderWeights:
             return pack(_PLAIN[weight.dtype], _bits(weight), shape[1])
         return pack(self._kind, _rounded(weight, self._kind), shape[1])
 
-    def vector(self, name: str, size: int) -> Tensor:
-        return self._take(name, (size,)).float()
+    def vector(self, name: str, size: int) -> Floats:
+        vector: Floats = self._take(name, (size,)).float().numpy()
+        return vector
 
     def left(self) -> set[str]:
         """Tensors that nothing has asked for."""

@@ -4,16 +4,17 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
+from mashbox.engine.worker.kernels.cpu import Floats
+from mashbox.engine.worker.kernels.decoder import Rotation
 from mashbox.engine.worker.load.heads import heads_of
 from mashbox.engine.worker.load.shapes import NotFast, Shape
 
 _FOLLOWS_LENGTH = ("dynamic", "longrope")
 
 
-def rotary_tables(shape: Shape, ctx: int) -> dict[str, tuple[Tensor, Tensor]]:
+def rotary_tables(shape: Shape, ctx: int) -> dict[str, Rotation]:
     """By the names of ``shape.ropes``: cosines and sines, float32 [ctx, turned / 2], filled up with
     zeros to the kernels' places.
 
@@ -28,25 +29,28 @@ def follows_context(shape: Shape) -> bool:
     return any(rope.get("rope_type") in _FOLLOWS_LENGTH for rope in shape.ropes.values())
 
 
-def _table(rope: Mapping[str, Any], shape: Shape, ctx: int) -> tuple[Tensor, Tensor]:
+def _table(rope: Mapping[str, Any], shape: Shape, ctx: int) -> Rotation:
     frequencies, scaling = _frequencies(rope, shape, ctx)
-    if frequencies.numel() * 2 != shape.turned:
-        raise NotFast(f"{frequencies.numel() * 2} of {shape.turned} numbers of a head are turned")
-    angles = torch.arange(ctx).float()[:, None] * frequencies.float()[None, :]
+    if frequencies.size * 2 != shape.turned:
+        raise NotFast(f"{frequencies.size * 2} of {shape.turned} numbers of a head are turned")
+    angles = np.arange(ctx, dtype=np.float32)[:, None] * frequencies[None, :]
     places = heads_of(shape).turned_room // 2
-    cosines, sines = torch.zeros(ctx, places), torch.zeros(ctx, places)
-    cosines[:, : angles.shape[1]] = angles.cos() * scaling
-    sines[:, : angles.shape[1]] = angles.sin() * scaling
+    cosines, sines = (np.zeros((ctx, places), np.float32) for _ in range(2))
+    cosines[:, : frequencies.size] = np.cos(angles) * np.float32(scaling)
+    sines[:, : frequencies.size] = np.sin(angles) * np.float32(scaling)
     return cosines, sines
 
 
-def _frequencies(rope: Mapping[str, Any], shape: Shape, ctx: int) -> tuple[Tensor, float]:
+def _frequencies(rope: Mapping[str, Any], shape: Shape, ctx: int) -> tuple[Floats, float]:
     """Angles by position, float32 [turned / 2], and what cosines and sines are multiplied with."""
     kind = rope.get("rope_type", "default")
     if kind == "default":
-        steps = torch.arange(0, shape.turned, 2).float() / shape.turned
-        return 1.0 / rope.get("rope_theta", 10000.0) ** steps, 1.0
-    # The other kinds are transformers' own, imported only for the models that have them.
+        steps = np.arange(0, shape.turned, 2, dtype=np.float32) / np.float32(shape.turned)
+        # Rounded after each operation, as transformers' modules do.
+        powers = np.power(float(rope.get("rope_theta", 10000.0)), steps.astype(np.float64)).astype(np.float32)
+        return np.float32(1) / powers, 1.0
+    # The other kinds are transformers' own, imported (and torch) only for the models that have them.
+    import torch
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     if kind not in ROPE_INIT_FUNCTIONS:
@@ -61,4 +65,4 @@ def _frequencies(rope: Mapping[str, Any], shape: Shape, ctx: int) -> tuple[Tenso
     )
     length = ctx if kind in _FOLLOWS_LENGTH else None
     frequencies, scaling = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"), seq_len=length)
-    return frequencies, float(scaling)
+    return frequencies.float().numpy(), float(scaling)

@@ -76,9 +76,10 @@ class _Module:
             weight[rows < 0] = 0.0
         return packed(weight)[0]
 
-    def vector(self, name: str, size: int) -> Tensor:
+    def vector(self, name: str, size: int) -> NDArray[np.float32]:
         assert self._weights[name].shape == (size,)
-        return self._weights[name].float()
+        vector: NDArray[np.float32] = self._weights[name].float().numpy()
+        return vector
 
 
 def decoder_of(loaded: LoadedModel) -> tuple[Decoder, Shape]:

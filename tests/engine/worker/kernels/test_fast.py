@@ -18,6 +18,7 @@ from mashbox.engine.worker.load.rotary import rotary_tables
 from mashbox.engine.worker.load.shapes import Shape
 from tests.engine.worker.contract import CTX, SLOTS, RunnerContract, prompt, shared_model
 from tests.engine.worker.kernels.packing import decoder_of, rounded
+from tests.engine.worker.kernels.tensors import TensorRunner
 from tests.engine.worker.tiny import VOCAB
 
 TOLERANCE = 2e-3
@@ -39,7 +40,7 @@ def fast(
 ) -> FastRunner:
     packed, shape = decoder(model_type)
     tables = rotary_tables(shape, ctx)
-    return FastRunner(packed, tables, slots=slots, ctx=ctx, threads=threads, instructions=instructions)
+    return TensorRunner(packed, tables, slots=slots, ctx=ctx, threads=threads, instructions=instructions)
 
 
 class TestContract(RunnerContract):

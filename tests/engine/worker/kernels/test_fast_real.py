@@ -12,6 +12,7 @@ from mashbox.engine.worker.fast import FastRunner
 from mashbox.engine.worker.load.gguf import load_gguf
 from mashbox.engine.worker.load.packed import load_packed
 from mashbox.engine.worker.load.rotary import rotary_tables
+from tests.engine.worker.kernels.tensors import TensorRunner
 
 pytestmark = pytest.mark.real
 
@@ -37,7 +38,7 @@ def exact(starter_gguf: Path) -> ExactRunner:
 @pytest.fixture(scope="module")
 def fast(starter_gguf: Path) -> FastRunner:
     decoder, shape, _ = load_packed(starter_gguf, lambda *_: None)
-    return FastRunner(decoder, rotary_tables(shape, CTX), slots=5, ctx=CTX, threads=2)
+    return TensorRunner(decoder, rotary_tables(shape, CTX), slots=5, ctx=CTX, threads=2)
 
 
 def test_probabilities_are_those_of_the_exact_runner(

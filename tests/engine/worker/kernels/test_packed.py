@@ -1,8 +1,11 @@
 """GGUF files for the fast runner: what is read, and what is refused with a reason."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -23,6 +26,7 @@ from mashbox.memory import plan_memory
 from mashbox.packing import FAST_TYPES, PACKED_BITS, packed_bytes
 from tests.engine.worker.contract import prompt
 from tests.engine.worker.kernels.packing import random_blocks
+from tests.engine.worker.kernels.tensors import tensor
 from tests.engine.worker.load.gguf_writer import ARCHITECTURES, tensors_of, write_gguf, write_tensors
 from tests.engine.worker.load.test_safetensors import save
 from tests.engine.worker.tiny import random_weights, tiny_config, tiny_model
@@ -76,9 +80,33 @@ def test_logits_are_those_of_the_exact_runner(tmp_path: Path, quant: str, change
     ids = [token % 125 for token in prompt(40)]
     for each in (exact, runner):
         each.prefill(1, ids, logits=False)
-    wanted, found = (each.decode([1], [5]) for each in (exact, runner))
+    wanted, found = (tensor(each.decode([1], [5])) for each in (exact, runner))
     # Half-precision keys and values; a wrong order of heads or numbers is off by the logits' own size.
-    torch.testing.assert_close(found, wanted, rtol=0, atol=0.02 * float(wanted.abs().max()))
+    torch.testing.assert_close(
+        tensor(found), tensor(wanted), rtol=0, atol=0.02 * float(tensor(wanted).abs().max())
+    )
+
+
+def test_the_fast_engine_does_without_torch(tmp_path: Path) -> None:
+    """All that a worker imports for it, and all that is done to its slots."""
+    path = written(tmp_path / "model.gguf", "Q4_1")
+    script = f"""
+import sys
+import mashbox.engine.worker.main, mashbox.engine.worker.scheduler, mashbox.engine.worker.guide
+from mashbox.engine.wire import Start
+from mashbox.engine.worker import build
+build.check_agreement = lambda *_, **__: ""
+start = Start(model={str(path)!r}, format="gguf", ctx=64, slots=2, engine="fast", threads=1)
+runner, _ = build.build_runner(start, lambda *_: None)
+runner.prefill(0, [5, 6, 7], logits=True)
+runner.decode_runs([0], [[8, 9]])
+runner.restore(1, [runner.export(0)], 4)
+runner.copy(1, 0)
+assert runner.length(0) == 4
+print([name for name in ("torch", "transformers") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
+    assert done.stdout == "[]\n"
 
 
 def test_progress_counts_the_file(tmp_path: Path) -> None:
@@ -127,7 +155,7 @@ def test_safetensors_are_rounded_as_a_file_would_be(
         runners.append(runner)
     folder, file = (runner.prefill(0, prompt(40), logits=True) for runner in runners)
     assert folder is not None and file is not None
-    assert torch.equal(folder, file)
+    assert np.array_equal(np.asarray(folder), np.asarray(file))
     assert runners[0].weight_bytes == read_facts(tmp_path, "safetensors").packed[weights]
 
 
@@ -140,7 +168,9 @@ def test_half_precision_stays_as_it_is(tmp_path: Path) -> None:
     assert 2 * matrices < runner.weight_bytes < 2.1 * matrices
     wanted, found = (each.prefill(0, prompt(40), logits=True) for each in (exact, runner))
     assert wanted is not None and found is not None
-    torch.testing.assert_close(found, wanted, rtol=0, atol=0.02 * float(wanted.abs().max()))
+    torch.testing.assert_close(
+        tensor(found), tensor(wanted), rtol=0, atol=0.02 * float(tensor(wanted).abs().max())
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 from gguf.constants import GGMLQuantizationType
 from gguf.quants import dequantize
 
-from mashbox.engine.worker.kernels.cpu import best_instructions, pack, product
+from mashbox.engine.worker.kernels.cpu import best_instructions, pack
 from tests.engine.worker.kernels.packing import (
     KINDS,
     half_bits,
@@ -17,6 +17,7 @@ from tests.engine.worker.kernels.packing import (
     random_blocks,
     random_matrix,
 )
+from tests.engine.worker.kernels.tensors import product, tensor
 
 
 def activations(rows: int, cols: int, seed: int = 5) -> torch.Tensor:
@@ -38,7 +39,7 @@ def instructions(request: pytest.FixtureRequest) -> int:
 def test_a_row_is_the_numbers_of_the_file(kind: str) -> None:
     blocks = random_blocks(13, 512, kind)
     matrix = pack(kind, blocks, 512)
-    found = torch.stack([matrix.row(number) for number in range(13)])
+    found = torch.stack([tensor(matrix.row(number)) for number in range(13)])
     wanted = numbers_of(blocks, kind)
     # With a minimum the order of two roundings differs; nothing else is rounded at all.
     slack = 1e-6 * float(wanted.abs().max()) if kind in ("Q4_1", "Q5_1", "Q4_K", "Q5_K") else 0
@@ -126,9 +127,9 @@ def test_any_scale_is_kept_exactly(scale: int, instructions: int) -> None:
     blocks = np.concatenate([half_bits(scale), codes])[None]
     wanted = dequantize(blocks, GGMLQuantizationType.Q4_0)
     matrix = pack("Q4_0", blocks, 32)
-    assert torch.equal(matrix.row(0), torch.from_numpy(wanted[0]))
+    assert np.array_equal(matrix.row(0), wanted[0])
     found = product(matrix, torch.eye(32), instructions=instructions)[:, 0]
-    torch.testing.assert_close(found, matrix.row(0), rtol=1e-6, atol=0)
+    torch.testing.assert_close(found, tensor(matrix.row(0)), rtol=1e-6, atol=0)
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,6 +20,7 @@ from mashbox.engine.worker.rope import fix_frequencies
 from mashbox.errors import UsageError
 from tests.engine.worker.contract import prompt
 from tests.engine.worker.kernels.packing import decoder_of
+from tests.engine.worker.kernels.tensors import TensorRunner, tensor
 from tests.engine.worker.kernels.test_packed import start, written
 from tests.engine.worker.tiny import WINDOW, tiny_config, tiny_model
 
@@ -86,7 +88,7 @@ def test_logits_are_those_of_the_exact_runner(
         for each in (exact, runner):
             each.reset(1)
             each.prefill(1, ids, logits=False)
-        wanted, found = (each.decode([1], [5])[0] for each in (exact, runner))
+        wanted, found = (tensor(each.decode([1], [5])[0]) for each in (exact, runner))
         # A wrong order, norm, window or scale is off by a good part of the logits' own size.
         torch.testing.assert_close(found, wanted, rtol=0, atol=0.02 * float(wanted.abs().max()))
 
@@ -98,7 +100,7 @@ def test_any_batch_threads_pieces_and_instructions_give_the_same_bits(model_type
     ids = prompt(90)
 
     def logits(threads: int, sizes: list[int], others: int, instructions: int | None = None) -> torch.Tensor:
-        runner = FastRunner(decoder, tables, slots=4, ctx=128, threads=threads, instructions=instructions)
+        runner = TensorRunner(decoder, tables, slots=4, ctx=128, threads=threads, instructions=instructions)
         first = 0
         for size in sizes:
             runner.prefill(1, ids[first : first + size], logits=False)
@@ -116,13 +118,13 @@ def test_any_batch_threads_pieces_and_instructions_give_the_same_bits(model_type
 
 
 def spoil_keys(runner: FastRunner, layer: int, positions: Iterable[int]) -> None:
-    at = torch.tensor(list(positions))
+    at = np.array(list(positions))
     runner._cache.tiles(layer)[0][:, at // 8, :, at % 8] = float("nan")
 
 
 def test_what_lies_outside_of_a_window_is_not_read() -> None:
     decoder, shape = decoder_of(tiny_model("gemma3_text"))
-    runner = FastRunner(decoder, rotary_tables(shape, 96), slots=1, ctx=96, threads=1)
+    runner = TensorRunner(decoder, rotary_tables(shape, 96), slots=1, ctx=96, threads=1)
     runner.prefill(0, prompt(60), logits=False)
     wanted = runner.decode([0], [5])
     runner.truncate(0, 60)
@@ -170,7 +172,7 @@ def test_rotary_tables_are_those_of_transformers(rope: dict[str, Any], ctx: int)
     fix_frequencies(module, ctx)
     wanted = module(torch.zeros(1), torch.arange(ctx).unsqueeze(0))
     for found, table in zip(rotary_tables(shape, ctx)["all"], wanted, strict=True):
-        torch.testing.assert_close(found, table[0, :, :8], rtol=0, atol=1e-5)
+        torch.testing.assert_close(tensor(found), table[0, :, :8], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(

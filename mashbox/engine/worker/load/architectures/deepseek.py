@@ -1,9 +1,9 @@
 """DeepSeek 2 and 3: latent attention, experts with shared ones."""
 
-from collections.abc import Sequence
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from mashbox.engine.worker.load.architectures.base import Architecture
 from mashbox.engine.worker.load.gguf_config import Fields, decoder, mixture, rope
@@ -18,6 +18,10 @@ from mashbox.engine.worker.load.gguf_names import (
     shared_expert,
 )
 from mashbox.gguf_keys import Keys
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 _SIGMOID = 2
 """llama.cpp's number of the router's function; DeepSeek 3 is the one with it."""
@@ -65,6 +69,8 @@ def _model_type(keys: Keys, fields: Fields) -> tuple[str, Fields]:
 def _keys_and_values(target: Tensor, config: Config) -> Sequence[Sequence[Tensor]]:
     """Each head's keys, transposed in the file, and its values, from two tensors."""
     rows = target.view(config.num_attention_heads, -1, target.shape[1])
+    import torch
+
     keys, values = torch.split(rows, [config.qk_nope_head_dim, config.v_head_dim], dim=1)
     return ((keys.transpose(1, 2),), (values,))
 

@@ -5,10 +5,10 @@ dimensions, and from Qwen3.5 on the value heads in another order: the first of e
 second of each, where transformers has all of a key head's together.
 """
 
-from collections.abc import Callable, Sequence
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from mashbox.engine.worker.load.architectures.base import Architecture
 from mashbox.engine.worker.load.architectures.qwen import SHARED
@@ -29,6 +29,10 @@ from mashbox.engine.worker.load.gguf_names import (
     without_one,
 )
 from mashbox.gguf_keys import Keys
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 OFFSET_NORMS = rename(
     {
@@ -114,6 +118,8 @@ def _apart_by_key_head(target: Tensor, config: Config) -> Sequence[Sequence[Tens
     keys, key_dim = config.linear_num_key_heads, config.linear_key_head_dim
     value_rows = config.linear_num_value_heads // keys * config.linear_value_head_dim
     of_key_head = target.view(keys, -1, target.shape[1])
+    import torch
+
     q, k, v, z = torch.split(of_key_head, [key_dim, key_dim, value_rows, value_rows], dim=1)
     return ((q, k, v), (z,))
 

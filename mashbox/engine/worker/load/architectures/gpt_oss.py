@@ -1,13 +1,17 @@
 """gpt-oss: attention sinks, biases everywhere, experts whose gate and up rows alternate."""
 
-from collections.abc import Sequence
+from __future__ import annotations
 
-from torch import Tensor
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from mashbox.engine.worker.load.architectures.base import Architecture
 from mashbox.engine.worker.load.gguf_config import Fields, decoder, sliding_layers
 from mashbox.engine.worker.load.gguf_names import ATTENTION, HEAD, Config, Rules, bare, rename
 from mashbox.gguf_keys import Keys
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def _config(keys: Keys) -> tuple[str, Fields]:

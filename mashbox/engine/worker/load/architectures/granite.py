@@ -1,8 +1,9 @@
 """Granite: Llama with scales; Granite 4 mixes Mamba 2 and attention, with experts beside a shared one."""
 
-from collections.abc import Sequence
+from __future__ import annotations
 
-from torch import Tensor
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from mashbox.engine.worker.load.architectures.base import Architecture
 from mashbox.engine.worker.load.architectures.llama import PAIRS, llama_fields
@@ -20,6 +21,9 @@ from mashbox.engine.worker.load.gguf_names import (
     stacked,
 )
 from mashbox.gguf_keys import Keys
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def _scaled(keys: Keys) -> Fields:
