@@ -1,10 +1,12 @@
 """How one model is spoken to and understood: requests to prompts, tokens to events."""
 
+import functools
+
 import msgspec
 
 from mashbox.engine.detokenize import Detokenizer
 from mashbox.engine.events import FinishReason, Text, Thinking, ToolCall
-from mashbox.engine.formats import pick_format, with_fallback_calls
+from mashbox.engine.formats import OutputFormat, pick_format, with_fallback_calls
 from mashbox.engine.grammar import forced_call
 from mashbox.engine.parse import OutputParser
 from mashbox.engine.prompt import encode
@@ -25,10 +27,21 @@ class Dialect:
 
     def __init__(self, tokenizer: ModelTokenizer, tool_format: str | None = None) -> None:
         self._tokenizer = tokenizer
-        own = pick_format(tool_format, tokenizer.response_template, tokenizer.chat_template)
-        self._fallback = needs_fallback(tokenizer.chat_template, own)
-        self._plain = own
-        self._calling = with_fallback_calls(own) if self._fallback else own
+        self._plain = pick_format(tool_format, tokenizer.response_template, tokenizer.chat_template)
+
+    def warm_up(self) -> None:
+        """Compile the formats, so that the first answer need not wait for it."""
+        for format in (self._plain, self._calling):
+            if format:
+                assert format.regions is not None
+
+    @functools.cached_property
+    def _fallback(self) -> bool:
+        return needs_fallback(self._tokenizer.chat_template, self._plain)
+
+    @functools.cached_property
+    def _calling(self) -> OutputFormat | None:
+        return with_fallback_calls(self._plain) if self._fallback else self._plain
 
     @property
     def end_ids(self) -> frozenset[int]:

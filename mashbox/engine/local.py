@@ -226,6 +226,8 @@ class LocalEngine:
 
     async def start(self) -> None:
         self._worker.start()
+        # While the model loads.
+        self._threads.submit(self._dialect.warm_up)
 
     async def wait_ready(self) -> None:
         """Returns when requests can run, or when loading failed for good (see ``failure``)."""

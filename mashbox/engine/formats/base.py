@@ -5,18 +5,18 @@ of an answer by an opening and a closing (literal or pattern), a parser for what
 transform that brings it into an assistant message's shape.
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import regex  # type: ignore[import-untyped]
-from transformers.utils.chat_parsing.response_templates import (
-    ResponseTemplate,
-    ResponseTemplateField,
-    load_response_template,
-)
+
+if TYPE_CHECKING:
+    from transformers.utils.chat_parsing.response_templates import ResponseTemplate, ResponseTemplateField
 
 Kind = Literal["thinking", "text", "call", "frame"]
 
@@ -138,7 +138,7 @@ class OutputFormat:
     @functools.cached_property
     def compiled(self) -> ResponseTemplate:
         """The template as transformers loads it. Raises ValueError when it is not a valid one."""
-        return load_response_template(self.template)
+        return _load(self.template)
 
     @functools.cached_property
     def regions(self) -> tuple[Region, ...]:
@@ -175,6 +175,13 @@ class OutputFormat:
     def after_call(self) -> Region | None:
         """The region that is looked for right behind a call only."""
         return _frame(regex.compile(regex.escape(self.group_end)), final=True) if self.group_end else None
+
+
+def _load(template: dict[str, Any]) -> ResponseTemplate:
+    # Imported here: transformers takes most of a second, which a server has while its model loads.
+    from transformers.utils.chat_parsing.response_templates import load_response_template
+
+    return load_response_template(template)
 
 
 def _kind(name: str) -> Kind | None:
@@ -219,4 +226,4 @@ def _alone(name: str, given: dict[str, Any]) -> ResponseTemplate:
             pattern = "|".join(regex.escape(text) for text in literals)
         if pattern is not None:
             one[f"{side}_pattern"] = anchored.format(pattern)
-    return load_response_template({"start_anchor_pattern": r"\A", "fields": {name: one}})
+    return _load({"start_anchor_pattern": r"\A", "fields": {name: one}})

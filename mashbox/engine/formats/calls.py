@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import regex  # type: ignore[import-untyped]
-from transformers.utils.chat_parsing import ResponseParser
 
 from mashbox.engine.formats.base import Region
 
@@ -83,6 +82,8 @@ def _read_piece(region: Region, raw: str, tools: Tools) -> list[Call] | None:
 
 def _parse(region: Region, raw: str, tools: Tools) -> tuple[Any, str]:
     """The region's value, and the text between its opening and closing. Raises ValueError and its like."""
+    from transformers.utils.chat_parsing import ResponseParser
+
     parser = ResponseParser(region.alone, prefix="", tools=tools.listed)
     events = parser.feed(raw)
     message, rest = parser.finalize()
