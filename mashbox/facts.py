@@ -31,6 +31,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     none. ``parameters`` counts what is in memory; ``bpw`` are bits per weight of the file. ``packed`` are the
     bytes of the weights as the fast engine holds them, by what ``--weights`` may say; empty if it can't run
     the model. ``head_room`` are the places that it gives a head (0: ``head_dim``).
+    ``folder``: it is one of safetensors, not a GGUF file.
     """
 
     architecture: str
@@ -51,6 +52,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     sliding_window: int = 0
     packed: dict[str, int] = {}
     head_room: int = 0
+    folder: bool = False
 
     @property
     def fast_head_dim(self) -> int:
@@ -204,6 +206,7 @@ def _config_facts(text: dict[str, Any], config: dict[str, Any], folder: Path) ->
         sliding_window=(text.get("sliding_window") or 0) if "sliding_attention" in kinds else 0,
         packed=_folder_packed(files, text.get("model_type"), room / head_dim),
         head_room=room,
+        folder=True,
     )
 
 

@@ -15,6 +15,9 @@ FAST_RUNTIME_BYTES = 180 << 20
 """The same for the fast engine, which does without torch and transformers (measured: half of it, most of
 that for what grammars know of a vocabulary)."""
 
+FOLDER_RUNTIME_BYTES = 280 << 20
+"""The same where a folder of safetensors is loaded, which takes torch and transformers (measured)."""
+
 _FAST_ROWS = 64
 """Rows of a prompt that the fast engine reads in one step."""
 
@@ -96,7 +99,11 @@ def _plan_fast(facts: ModelFacts, ctx: int, slots: int, packed: int) -> MemoryPl
         slots=slots,
         weights=packed,
         kv=slots * ctx * facts.fast_kv_bytes_per_token,
-        working=FAST_RUNTIME_BYTES + tables + parts + rows + logits,
+        working=(FOLDER_RUNTIME_BYTES if facts.folder else FAST_RUNTIME_BYTES)
+        + tables
+        + parts
+        + rows
+        + logits,
     )
 
 

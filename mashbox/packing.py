@@ -53,10 +53,11 @@ def padded_head(size: int, turned: int) -> int:
 
     Both halves of what is turned, and the rest, begin at a multiple of eight.
     """
-    return 2 * _eights(turned // 2) + _eights(size - turned)
+    return 2 * eights(turned // 2) + eights(size - turned)
 
 
-def _eights(count: int) -> int:
+def eights(count: int) -> int:
+    """The next multiple of eight."""
     return -(-count // 8) * 8
 
 

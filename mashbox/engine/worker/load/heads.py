@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mashbox.engine.worker.load.shapes import Shape
-from mashbox.packing import padded_head
+from mashbox.packing import eights, padded_head
 
 Rows = NDArray[np.intp]
 """Numbers of rows, in an order; -1: a row of zeros."""
@@ -32,7 +32,7 @@ class Heads:
     @property
     def turned_room(self) -> int:
         """Places of the numbers that are turned."""
-        return self.room - _whole(self.size - self.turned)
+        return self.room - eights(self.size - self.turned)
 
     def turning(self, count: int) -> Rows | None:
         """The rows of ``count`` heads of queries or keys as their places take them; None: as they are."""
@@ -40,7 +40,7 @@ class Heads:
         half = self.turned // 2
         halves = [turned[::2], turned[1::2]] if self.neighbours else [turned[:half], turned[half:]]
         parts = [_filled(half, self.turned_room // 2) for half in halves]
-        return self._of(count, np.concatenate([*parts, _filled(rest, _whole(len(rest)))]))
+        return self._of(count, np.concatenate([*parts, _filled(rest, eights(len(rest)))]))
 
     def still(self, count: int) -> Rows | None:
         """The same of values: as they are, the places without a number behind them."""
@@ -55,10 +55,6 @@ class Heads:
 
 def heads_of(shape: Shape) -> Heads:
     return Heads(shape.head_dim, shape.turned, shape.neighbours)
-
-
-def _whole(count: int) -> int:
-    return -(-count // 8) * 8
 
 
 def _filled(numbers: Rows, room: int) -> Rows:
