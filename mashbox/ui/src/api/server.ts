@@ -121,8 +121,21 @@ function enter(next: Phase): void {
   phase.value = next;
 }
 
-/** Ask which model is served. A missing or wrong key sets `locked`. */
-export async function lookAtModel(): Promise<void> {
+let lookingAtModel: { key: string; done: Promise<void> } | null = null;
+
+/**
+ * Ask which model is served. A missing or wrong key sets `locked`. Those who ask meanwhile with the same key get the
+ * same answer: a second refusal would ask for a key again that the reader has just left for later.
+ */
+export function lookAtModel(): Promise<void> {
+  if (lookingAtModel?.key !== key.peek()) {
+    const mine = { key: key.peek(), done: askForModel().finally(() => lookingAtModel === mine && (lookingAtModel = null)) };
+    lookingAtModel = mine;
+  }
+  return lookingAtModel.done;
+}
+
+async function askForModel(): Promise<void> {
   try {
     const response = await request("/v1/models");
     const list = (await response.json()) as { data?: Model[] };
