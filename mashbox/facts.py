@@ -54,6 +54,10 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     head_room: int = 0
     folder: bool = False
 
+    def kv_bytes_per_token(self, dtype_bytes: int) -> int:
+        """Bytes that a token's keys and values take in one slot."""
+        return self.kv_numbers * dtype_bytes
+
     @property
     def fast_head_dim(self) -> int:
         """Places of a head in the fast engine."""
@@ -61,12 +65,8 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fast_kv_bytes_per_token(self) -> int:
-        """The same of the fast engine, which keeps half precision."""
+        """Bytes that they take in a slot of the fast engine, in half precision, in its places."""
         return 2 * self.kv_numbers * self.fast_head_dim // max(self.head_dim, 1)
-
-    def kv_bytes_per_token(self, dtype_bytes: int) -> int:
-        """Bytes that a token's keys and values take in one slot."""
-        return self.kv_numbers * dtype_bytes
 
     def state_bytes_per_slot(self, dtype_bytes: int = 4) -> int:
         """Bytes of a slot's states of fixed size; recurrences are kept in float32."""

@@ -33,7 +33,7 @@ class Dialect:
         """Compile the formats, so that the first answer need not wait for it."""
         for format in (self._plain, self._calling):
             if format:
-                assert format.regions is not None
+                _ = format.regions
 
     @functools.cached_property
     def _fallback(self) -> bool:

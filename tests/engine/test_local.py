@@ -24,6 +24,7 @@ from mashbox.facts import ModelFacts
 from mashbox.store import LocalModel
 from tests.engine.counting_worker import DEADLY, SPEAKABLE, VOCABULARY
 from tests.engine.letters import Letters
+from tests.engine.running import running
 from tests.engine.test_supervisor import command
 from tests.engine.worker.counting import CountingRunner
 from tests.patience import PATIENCE
@@ -65,12 +66,8 @@ def letters_model(folder: Path) -> LocalModel:
 @asynccontextmanager
 async def engine(folder: Path, fault: str = "", slots: int = 2) -> AsyncIterator[LocalEngine]:
     local = LocalEngine(letters_model(folder), FACTS, EngineSettings(ctx=64, slots=slots), command(fault))
-    await local.start()
-    try:
-        await asyncio.wait_for(local.wait_ready(), PATIENCE)
+    async with running(local):
         yield local
-    finally:
-        await local.stop()
 
 
 Body = Callable[[LocalEngine], Coroutine[Any, Any, None]]

@@ -216,7 +216,7 @@ def test_a_flood_of_headers_is_refused() -> None:
             assert client.get("/health").status_code == 200
 
 
-def test_a_huge_list_of_tools_is_read_in_time() -> None:
+def test_a_huge_list_of_tools_is_read() -> None:
     tool = {
         "description": "d" * 50,
         "parameters": {"type": "object", "properties": {"a": {"type": "string"}}},
@@ -232,7 +232,7 @@ def test_a_huge_list_of_tools_is_read_in_time() -> None:
 @pytest.mark.parametrize(
     "stops", [["x"] * 257, ["x" * 16_385], ["x" * 100] * 164], ids=["many", "long", "both"]
 )
-def test_a_huge_list_of_stops_is_refused_and_the_largest_is_no_burden(stops: list[str]) -> None:
+def test_a_huge_list_of_stops_is_refused_and_the_largest_is_taken(stops: list[str]) -> None:
     """Every letter of every answer is held against each of them, on the loop that serves all."""
     with live(ScriptedEngine()) as server, server.client() as client:
         for path, field in ((CHAT, "stop"), (MESSAGES, "stop_sequences")):

@@ -67,7 +67,7 @@ def with_fallback_calls(own: OutputFormat | None) -> OutputFormat:
 
 def _checked(own: OutputFormat) -> OutputFormat:
     """The format, compiled. Raises ValueError when its template is not a valid one."""
-    assert own.regions is not None
+    _ = own.regions
     return own
 
 

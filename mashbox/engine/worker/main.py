@@ -106,7 +106,7 @@ def _serve(start: Start, inbox: "queue.SimpleQueue[Down]", send: Send, build: Bu
     # What imports make stays for good: to look through it for garbage, again and again, took a fifth of the
     # start, and would take 0.25 s of every full collection later.
     gc.disable()
-    # Imported here: torch takes seconds, and the server should hear from the worker before.
+    # Imported here: it takes a while, and the server should hear from the worker before.
     from mashbox.engine.worker.guide import Guides
     from mashbox.engine.worker.host_cache import HostCache
     from mashbox.engine.worker.scheduler import Scheduler

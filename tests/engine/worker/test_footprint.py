@@ -2,8 +2,6 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,15 +19,15 @@ from mashbox.engine.worker.build import build_runner
 from mashbox.engine.worker.load.model import build_empty
 from mashbox.engine.worker.load.model import fill as fill_module
 from mashbox.engine.worker.runner import Runner
-from mashbox.facts import ModelFacts, read_facts
+from mashbox.facts import read_facts
 from mashbox.memory import MemoryPlan, plan_memory
 from mashbox.store import LocalModel
 from tests.engine.letters import Letters
+from tests.engine.running import running
 from tests.engine.worker.contract import greedy, prompt
 from tests.engine.worker.load.gguf_writer import write_gguf
 from tests.engine.worker.load.test_safetensors import save
 from tests.engine.worker.tiny import LAYERS, random_weights, tiny_config, tiny_model
-from tests.patience import PATIENCE
 
 MARGIN = 32 << 20
 """Bytes that a worker may take beyond the plan: what the allocator and the system keep for themselves."""
@@ -96,20 +94,6 @@ def starter(gguf: Path, folder: Path) -> LocalModel:
     )
 
 
-@asynccontextmanager
-async def running(
-    model: LocalModel, facts: ModelFacts, settings: EngineSettings, *worker: tuple[str, ...]
-) -> AsyncIterator[LocalEngine]:
-    """An engine that is ready, and is stopped afterwards."""
-    engine = LocalEngine(model, facts, settings, *worker)
-    await engine.start()
-    try:
-        await asyncio.wait_for(engine.wait_ready(), PATIENCE)
-        yield engine
-    finally:
-        await engine.stop()
-
-
 async def fill(engine: LocalEngine, plan: MemoryPlan, vocab: int) -> None:
     """Every slot at once, to its last token; one prompt is read, the others copy all of it but a tail."""
 
@@ -139,7 +123,7 @@ def test_full_slots_stay_within_the_plan(
     settings = EngineSettings(ctx=ctx, slots=slots, weights=weights, engine="exact")
 
     async def go() -> None:
-        async with running(model, facts, settings) as engine:
+        async with running(LocalEngine(model, facts, settings)) as engine:
             card, pid = engine.card, engine.status().worker_pid
             assert (card.weights, card.gb, card.bpw) == (starter_gguf.name, gb, 5.74)
             assert pid
@@ -160,7 +144,9 @@ def test_the_fast_engine_stays_within_its_plan(starter_gguf: Path, tmp_path: Pat
     plan = plan_memory(facts, 2048, 3, 2, packed=facts.packed["auto"])
 
     async def go() -> None:
-        async with running(model, facts, EngineSettings(ctx=2048, slots=3, engine="fast")) as engine:
+        async with running(
+            LocalEngine(model, facts, EngineSettings(ctx=2048, slots=3, engine="fast"))
+        ) as engine:
             assert engine.status().engine == "fast"
             await fill(engine, plan, facts.vocab)
             own = own_bytes(engine.status().worker_pid)
@@ -212,7 +198,7 @@ def test_slots_full_to_the_largest_context_stay_within_the_plan(
 
     async def go() -> None:
         settings = EngineSettings(ctx=plan.ctx, slots=plan.slots, engine=name, threads=2)
-        async with running(model, facts, settings) as engine:
+        async with running(LocalEngine(model, facts, settings)) as engine:
             pid = engine.status().worker_pid
             assert engine.status().engine == name and pid
             await fill(engine, plan, facts.vocab)
@@ -235,7 +221,7 @@ def test_200_prompts_grow_the_worker_by_the_cap_and_no_more(starter_gguf: Path, 
     facts = read_facts(starter_gguf, "gguf")
 
     async def go() -> None:
-        async with running(starter(starter_gguf, tmp_path), facts, settings, worker) as engine:
+        async with running(LocalEngine(starter(starter_gguf, tmp_path), facts, settings, worker)) as engine:
             pid, before = engine.status().worker_pid, 0
             for number in range(prompts):
                 # They differ from the first token on: nothing of one is held for another. Two tokens are

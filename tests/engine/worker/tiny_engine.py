@@ -1,6 +1,5 @@
 """A local engine over a saved tiny model, with a real worker process."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,8 +8,8 @@ from mashbox.engine.local import EngineSettings, LocalEngine
 from mashbox.facts import read_facts
 from mashbox.store import LocalModel
 from tests.engine.letters import Letters
+from tests.engine.running import running
 from tests.engine.worker.load.test_safetensors import save
-from tests.patience import PATIENCE
 
 CTX, SLOTS = 64, 2
 
@@ -31,11 +30,6 @@ async def tiny_engine(folder: Path, model_type: str, weights: str = "auto") -> A
         source="-",
     )
     settings = EngineSettings(ctx=CTX, slots=SLOTS, weights=weights, threads=1, engine="exact")
-    engine = LocalEngine(model, read_facts(folder, "safetensors"), settings)
-    await engine.start()
-    try:
-        await asyncio.wait_for(engine.wait_ready(), PATIENCE)
+    async with running(LocalEngine(model, read_facts(folder, "safetensors"), settings)) as engine:
         assert engine.status().state == "ok", engine.failure
         yield engine
-    finally:
-        await engine.stop()

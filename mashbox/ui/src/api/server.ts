@@ -128,14 +128,17 @@ let lookingAtModel: { key: string; done: Promise<void> } | null = null;
  * same answer: a second refusal would ask for a key again that the reader has just left for later.
  */
 export function lookAtModel(): Promise<void> {
-  if (lookingAtModel?.key !== key.peek()) {
-    const mine = { key: key.peek(), done: askForModel().finally(() => lookingAtModel === mine && (lookingAtModel = null)) };
-    lookingAtModel = mine;
+  const asked = key.peek();
+  if (lookingAtModel?.key !== asked) {
+    const done = askForModel(asked).finally(() => {
+      if (lookingAtModel?.done === done) lookingAtModel = null;
+    });
+    lookingAtModel = { key: asked, done };
   }
   return lookingAtModel.done;
 }
 
-async function askForModel(): Promise<void> {
+async function askForModel(asked: string): Promise<void> {
   try {
     const response = await request("/v1/models");
     const list = (await response.json()) as { data?: Model[] };
@@ -144,7 +147,8 @@ async function askForModel(): Promise<void> {
     keyAsked.value = false;
     await lookAtPage();
   } catch (error) {
-    if (error instanceof ApiError && error.trouble === "key") askKey();
+    // A refusal of a key that was replaced meanwhile says nothing of the new one.
+    if (error instanceof ApiError && error.trouble === "key" && key.peek() === asked) askKey();
   }
 }
 
