@@ -14,6 +14,7 @@ from pathlib import Path
 from mashbox.cli.run import end_with_stdin
 from tests.cli import pacing
 from tests.cli.scripted import ScriptedServer, answer, serving
+from tests.patience import PATIENCE
 
 
 def main() -> None:
@@ -28,12 +29,12 @@ def main() -> None:
     port = int(words[words.index("--port") + 1])
     if told := os.environ.get("FAKE_PACED"):
         Path(told).write_text(json.dumps({"words": words, "pid": os.getpid()}))
-        with pacing.paced(port=port, write=1_000, key=os.environ["MASHBOX_API_KEY"]):
-            over.wait(30)
+        with pacing.paced(port=port, write=1_000, stop_after=40, key=os.environ["MASHBOX_API_KEY"]):
+            over.wait(PATIENCE)
         return
     pid, key = os.getpid(), os.environ["MASHBOX_API_KEY"]
     with serving(ScriptedServer(answer(f"pid {pid} key {key}")), port=port):
-        over.wait(30)
+        over.wait(PATIENCE)
 
 
 main()

@@ -26,6 +26,9 @@ from tests.patience import PATIENCE
 
 runner = CliRunner()
 
+UNHURRIED = ("--seconds", "60")
+"""Time for all that a test looks for, however busy the machine is: the servers' answers bound the work."""
+
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -51,10 +54,8 @@ def measured(server: PacedServer, *words: str) -> Report:
 
 @undisturbed
 def test_counts_are_the_servers_and_times_what_it_took() -> None:
-    with paced(read=2_000, write=200, slots=2) as server:
-        report = measured(
-            server, "--only", "streams,prompts,cache", "--prompt-tokens", "200", "--seconds", "5"
-        )
+    with paced(read=2_000, write=200, slots=2, stop_after=64) as server:
+        report = measured(server, "--only", "streams,prompts,cache", "--prompt-tokens", "200", *UNHURRIED)
     assert report.complete and report.left_out == []
     [target] = report.servers
     assert (target.model, target.slots, target.context, target.counts) == ("paced", 2, 4_096, "server")
@@ -64,9 +65,8 @@ def test_counts_are_the_servers_and_times_what_it_took() -> None:
     assert one.tokens_per_second and 30 < one.tokens_per_second <= 201
     assert two.tokens_per_second and 30 < two.tokens_per_second <= 402
     assert one.token_ms and 4.9 < one.token_ms.p50 < 40
-    asked = [body["max_tokens"] for body in server.requests if body["max_tokens"] > 16]
-    # Without the first look at the pace, and what came too late on a busy machine.
-    assert sum(asked) / 3 < one.tokens + two.tokens <= sum(asked)
+    given = [min(64, body["max_tokens"]) for body in server.requests if body["max_tokens"] > 24]
+    assert one.tokens + two.tokens == sum(given)
     [prompt] = report.prefill
     assert 150 < prompt.tokens < 250
     assert 0.1 * 2_000 < prompt.tokens_per_second <= 2_000
@@ -79,7 +79,7 @@ def test_counts_are_the_servers_and_times_what_it_took() -> None:
 @undisturbed
 def test_a_session_sends_what_was_said_and_the_cache_is_told() -> None:
     with paced(read=20_000, write=2_000) as server:
-        report = measured(server, "--only", "session", "--seconds", "3")
+        report = measured(server, "--only", "session", *UNHURRIED)
     [session] = report.session
     turns = [body["messages"] for body in server.requests if body["messages"][0]["role"] == "system"]
     assert session.turns == len(turns) > 2
@@ -99,7 +99,7 @@ def test_no_prompt_begins_like_another_and_a_seed_brings_them_again() -> None:
     runs = []
     for seed in (["--seed", "a"], ["--seed", "a"], []):
         with paced(write=5_000) as server:
-            measured(server, "--only", "prompts", "--seconds", "2", *seed)
+            measured(server, "--only", "prompts", *UNHURRIED, *seed)
         runs.append(prompts(server))
     # How many of each length there is time for differs from run to run.
     first, again, other = (first_of_each_length(texts) for texts in runs)
@@ -116,12 +116,11 @@ def first_of_each_length(texts: list[str]) -> dict[int, str]:
 
 @undisturbed
 def test_pieces_of_several_tokens_are_not_counted_as_tokens() -> None:
-    with paced(write=300, piece=4) as server:
-        report = measured(server, "--only", "streams", "--concurrency", "1", "--seconds", "2")
+    with paced(write=300, piece=4, stop_after=80) as server:
+        report = measured(server, "--only", "streams", "--concurrency", "1", *UNHURRIED)
     [row] = report.decode
-    asked = [body["max_tokens"] for body in server.requests][2:]
-    # The last answer may have been cut off when the time was over.
-    assert row.token_ms and 2 * row.token_ms.samples < row.tokens <= sum(asked)
+    given = [min(80, body["max_tokens"]) for body in server.requests][2:]
+    assert row.token_ms and 2 * row.token_ms.samples < row.tokens == sum(given)
     assert row.token_ms.p50 < 13  # a piece of four takes longer
     assert row.tokens_per_second and row.tokens_per_second <= 330
 
@@ -129,8 +128,8 @@ def test_pieces_of_several_tokens_are_not_counted_as_tokens() -> None:
 @undisturbed
 def test_a_server_without_usage_is_measured_and_said_to_be_estimated() -> None:
     with paced(write=500, read=5_000, usage=False, stop_after=20) as server:
-        report = measured(server, "--only", "streams,prompts,cache", "--seconds", "2")
-        table = bench("--url", server.url, "--only", "streams", "--seconds", "2")
+        report = measured(server, "--only", "streams,prompts,cache", *UNHURRIED)
+        table = bench("--url", server.url, "--only", "streams", *UNHURRIED)
     assert report.servers[0].counts == "estimated"
     assert report.decode[0].tokens == 20 * report.decode[0].requests
     assert report.cache[0].cached_tokens is None
@@ -141,15 +140,15 @@ def test_a_server_without_usage_is_measured_and_said_to_be_estimated() -> None:
 @undisturbed
 def test_answers_that_end_early_are_measured_as_they_came() -> None:
     with paced(write=300, stop_after=9) as server:
-        report = measured(server, "--only", "streams", "--seconds", "2")
+        report = measured(server, "--only", "streams", *UNHURRIED)
     assert all(row.tokens == 9 * row.requests for row in report.decode)
     assert any("ended before their limit" in note for note in report.notes)
 
 
 @undisturbed
 def test_as_many_at_a_time_as_was_asked_for() -> None:
-    with paced(write=200, slots=2) as server:
-        report = measured(server, "--concurrency", "5,3", "--only", "streams", "--seconds", "3")
+    with paced(write=200, slots=2, stop_after=40) as server:
+        report = measured(server, "--concurrency", "5,3", "--only", "streams", *UNHURRIED)
     assert [row.streams for row in report.decode] == [3, 5]
     assert server.most == 5
     assert any("has 2 slots" in note for note in report.notes)
@@ -158,20 +157,20 @@ def test_as_many_at_a_time_as_was_asked_for() -> None:
 @undisturbed
 def test_up_to_the_servers_slots_or_four_where_it_has_none() -> None:
     for slots, expected in ((1, [1]), (6, [1, 2, 4, 6]), (None, [1, 2, 4])):
-        with paced(write=2_000, slots=slots) as server:
-            report = measured(server, "--only", "streams", "--seconds", "2")
+        with paced(write=2_000, slots=slots, stop_after=40) as server:
+            report = measured(server, "--only", "streams", *UNHURRIED)
         assert [row.streams for row in report.decode] == expected
 
 
 @undisturbed
 def test_what_does_not_fit_the_time_or_the_context_is_left_out_and_said() -> None:
-    with paced(read=300, write=100, context=700) as server:
+    with paced(read=100, write=40, context=700) as server:
         result = bench(
-            "--url", server.url, "--seconds", "3", "--prompt-tokens", "100,650,2000,100000", "--json"
+            "--url", server.url, "--seconds", "10", "--prompt-tokens", "100,650,2000,100000", "--json"
         )
     report = msgspec.json.decode(result.stdout, type=Report)
-    # The long prompts alone would take 8 and 300 seconds.
-    assert report.seconds < 6
+    # The long prompts alone would take 20 and 1,000 seconds.
+    assert report.seconds < 18
     assert any("prompt of 2,000 tokens" in line for line in report.left_out)
     assert any("prompt of 100,000 tokens" in line for line in report.left_out)
     assert report.decode and report.prefill[0].tokens < 150
@@ -192,8 +191,8 @@ def test_the_usual_run_ends_within_a_minute_at_15_tokens_a_second() -> None:
 
 @undisturbed
 def test_a_server_that_refuses_so_many_at_a_time_is_measured_with_fewer() -> None:
-    with paced(write=200, slots=4, refuse_from=2) as server:
-        report = measured(server, "--only", "streams", "--seconds", "20")
+    with paced(write=200, slots=4, refuse_from=2, stop_after=40) as server:
+        report = measured(server, "--only", "streams", *UNHURRIED)
     assert [row.streams for row in report.decode] == [1, 2]
     assert report.left_out == ["4 streams: the server refused it: The line is full."]
 
@@ -201,8 +200,8 @@ def test_a_server_that_refuses_so_many_at_a_time_is_measured_with_fewer() -> Non
 @undisturbed
 def test_a_table_a_plot_and_words_for_people_on_stdout(tmp_path: Path) -> None:
     plot = tmp_path / "speed.svg"
-    with paced(read=5_000, write=500) as server:
-        result = bench("--url", server.url, "--seconds", "20", "--plot", str(plot))
+    with paced(read=5_000, write=500, stop_after=100) as server:
+        result = bench("--url", server.url, *UNHURRIED, "--plot", str(plot))
     assert result.exit_code == 0, result.stderr
     assert "█" in result.stdout and "tokens/s" in result.stdout
     for words in ("Answers given at the same time", "New prompts that no cache knew", "agent's session"):
@@ -229,8 +228,9 @@ def _drawn(plot: Path) -> set[str]:
 @undisturbed
 def test_two_servers_are_compared_in_turn(tmp_path: Path) -> None:
     plot = tmp_path / "two.svg"
-    words = ["--seconds", "8", "--only", "streams,prompts", "--prompt-tokens", "300", "--plot", str(plot)]
-    with paced(read=4_000, write=400) as quick, paced(read=2_000, write=100) as slow:
+    words = [*UNHURRIED, "--only", "streams,prompts", "--prompt-tokens", "300", "--plot", str(plot)]
+    bound = {"stop_after": 40}
+    with paced(read=4_000, write=400, **bound) as quick, paced(read=2_000, write=100, **bound) as slow:
         result = bench("--url", quick.url, "--compare", slow.url, "--json", *words)
     report = msgspec.json.decode(result.stdout, type=Report)
     assert [server.url for server in report.servers] == [quick.url, slow.url]
@@ -249,8 +249,8 @@ def test_two_servers_are_compared_in_turn(tmp_path: Path) -> None:
 
 @undisturbed
 def test_a_server_beside_itself_gets_other_texts() -> None:
-    with paced(write=1_000) as server:
-        words = ["--only", "streams", "--concurrency", "1", "--seconds", "2", "--json"]
+    with paced(write=1_000, stop_after=40) as server:
+        words = ["--only", "streams", "--concurrency", "1", *UNHURRIED, "--json"]
         result = bench("--url", server.url, "--compare", server.url, *words)
     assert result.exit_code == 0, result.stderr
     first = [body["messages"][0]["content"] for body in server.requests]
@@ -261,8 +261,8 @@ def test_a_server_beside_itself_gets_other_texts() -> None:
 
 @undisturbed
 def test_plain_prompts_for_models_without_a_template() -> None:
-    with paced(write=500) as server:
-        report = measured(server, "--completions", "--only", "streams,session", "--seconds", "2")
+    with paced(write=500, stop_after=40) as server:
+        report = measured(server, "--completions", "--only", "streams,session", *UNHURRIED)
     assert all("prompt" in body and "messages" not in body for body in server.requests)
     assert report.decode[0].tokens and report.session
 
@@ -291,8 +291,9 @@ def test_errors_are_one_line_with_a_remedy(tmp_path: Path) -> None:
 
 
 def test_a_key_opens_the_server_and_the_other_one_does_not_get_it() -> None:
-    with paced(key="secret", write=1_000) as server, paced(write=1_000, key="other") as second:
-        words = ["--only", "streams", "--concurrency", "1", "--seconds", "2"]
+    limits = {"write": 1_000, "stop_after": 40}
+    with paced(key="secret", **limits) as server, paced(key="other", **limits) as second:
+        words = ["--only", "streams", "--concurrency", "1", *UNHURRIED]
         assert bench("--url", server.url, "--api-key", "secret", *words).exit_code == 0
         both = ["--url", server.url, "--api-key", "secret", "--compare", second.url, *words]
         assert "--compare-key for --compare" in bench(*both).stderr
@@ -301,8 +302,8 @@ def test_a_key_opens_the_server_and_the_other_one_does_not_get_it() -> None:
 
 @undisturbed
 def test_what_was_measured_before_a_server_breaks_off_is_printed() -> None:
-    with paced(write=300, break_after=5) as server:
-        result = bench("--url", server.url, "--json", "--only", "streams,prompts", "--seconds", "3")
+    with paced(write=300, break_after=5, stop_after=40) as server:
+        result = bench("--url", server.url, "--json", "--only", "streams,prompts", *UNHURRIED)
     assert result.exit_code == 1
     assert "broke off" in result.stderr
     report = msgspec.json.decode(result.stdout, type=Report)
@@ -334,7 +335,7 @@ def test_without_url_a_server_is_started_with_the_options_and_ended(
     fake = (sys.executable, "-m", "tests.cli.fake_mashbox")
     monkeypatch.setattr(spawn, "COMMAND", fake)
     monkeypatch.setenv("FAKE_PACED", str(home / "words"))
-    words = ["tiny", "--ctx", "512", "--concurrency", "1,3", "--only", "streams", "--seconds", "2", "--json"]
+    words = ["tiny", "--ctx", "512", "--concurrency", "1,3", "--only", "streams", *UNHURRIED, "--json"]
     result = bench(*words)
     assert result.exit_code == 0, result.stderr
     started = json.loads((home / "words").read_text())
@@ -360,7 +361,7 @@ def test_every_field_of_the_json_is_described() -> None:
 @pytest.mark.slow
 def test_the_starter(starter_gguf: Path, tmp_path: Path) -> None:
     words = [str(starter_gguf), "--ctx", "2048", "--concurrency", "1,2", "--prompt-tokens", "128", "--json"]
-    result = bench(*words, "--seconds", "20")
+    result = bench(*words, *UNHURRIED)
     assert result.exit_code == 0, result.stderr
     report = msgspec.json.decode(result.stdout, type=Report)
     assert report.servers[0].counts == "server"
