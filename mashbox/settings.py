@@ -37,6 +37,7 @@ class Settings:
     api_key_file: Path | None = None
     allow_host: tuple[str, ...] = ()
     weights: Literal["auto", "f32", "bf16", "q8", "q4"] = "auto"
+    activations: int = 16
     device: str = "auto"
     threads: int | None = None
     engine: Literal["auto", "exact", "fast"] = "auto"
@@ -82,6 +83,18 @@ def _whole(low: int, high: int, *, auto: bool = False) -> Callable[[Any], int | 
             raise ValueError(value)
         number = int(value)
         if not low <= number <= high:
+            raise ValueError(value)
+        return number
+
+    return read
+
+
+def _one_of(*numbers: int) -> Callable[[Any], int]:
+    whole = _whole(min(numbers), max(numbers))
+
+    def read(value: Any) -> int:
+        number = whole(value)
+        if number is None or number not in numbers:
             raise ValueError(value)
         return number
 
@@ -197,6 +210,12 @@ RULES: Mapping[str, Rule] = {
         "TYPE",
         "Weights in memory: auto (as the file has them), q8 or q4 (safetensors rounded as they are loaded); "
         "of the exact engine f32 (its auto) or bf16.",
+    ),
+    "activations": Rule(
+        _one_of(16, 8),
+        "16 or 8",
+        "BITS",
+        "Bits that the fast engine rounds activations to: 16, or 8 for more speed and less accuracy.",
     ),
     "device": Rule(
         _text(r"auto|cpu|mps|(cuda|xpu)(:[0-9]+)?"),

@@ -92,6 +92,7 @@ def bench(
     ctx: Annotated[str | None, _of_run("ctx")] = None,
     slots: Annotated[str | None, _of_run("slots")] = None,
     weights: Annotated[str | None, _of_run("weights")] = None,
+    activations: Annotated[str | None, _of_run("activations")] = None,
     threads: Annotated[str | None, _of_run("threads")] = None,
     engine: Annotated[str | None, _of_run("engine")] = None,
 ) -> None:
@@ -106,7 +107,14 @@ def bench(
     instead, with the settings of `mashbox run`; a server with the same ones then says `certified` in
     /health. Status 1: outside the bounds.
     """
-    of_run = {"ctx": ctx, "slots": slots, "weights": weights, "threads": threads, "engine": engine}
+    of_run = {
+        "ctx": ctx,
+        "slots": slots,
+        "weights": weights,
+        "activations": activations,
+        "threads": threads,
+        "engine": engine,
+    }
     of_measuring: dict[str, Any] = {
         "--url": url,
         "--compare": compare,

@@ -51,6 +51,7 @@ def run(
     api_key_file: Annotated[str | None, _flag("api_key_file")] = None,
     allow_host: Annotated[list[str] | None, _flag("allow_host")] = None,
     weights: Annotated[str | None, _flag("weights")] = None,
+    activations: Annotated[str | None, _flag("activations")] = None,
     device: Annotated[str | None, _flag("device")] = None,
     threads: Annotated[str | None, _flag("threads")] = None,
     engine: Annotated[str | None, _flag("engine")] = None,

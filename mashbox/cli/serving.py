@@ -31,6 +31,7 @@ def engine_settings(chosen: Settings, plan: MemoryPlan, cache_ram: int) -> Engin
         slots_auto=chosen.slots is None,
         engine=chosen.engine,
         weights=chosen.weights,
+        activations=chosen.activations,
         device="cpu",
         threads=chosen.threads or 0,
         step_timeout=float(chosen.step_timeout),

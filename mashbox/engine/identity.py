@@ -27,9 +27,9 @@ def deployment_id(component_set: str | None, settings: Iterable[object]) -> str 
     return _name([component_set, __version__, *libraries, platform.machine(), *map(repr, settings)])
 
 
-def cache_namespace(component_set: str | None, engine: str, weights: str) -> str | None:
+def cache_namespace(component_set: str | None, engine: str, weights: str, activations: int) -> str | None:
     """Over what makes a cached state valid: the components, and what computes with them."""
-    return None if component_set is None else _name([component_set, engine, weights])
+    return None if component_set is None else _name([component_set, engine, weights, str(activations)])
 
 
 def _files(folder: Path) -> list[Path]:

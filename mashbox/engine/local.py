@@ -39,6 +39,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     slots_auto: bool = False
     engine: Literal["auto", "exact", "fast"] = "auto"
     weights: str = "auto"
+    activations: int = 16
     device: str = "cpu"
     threads: int = 0
     step_timeout: float = 60.0
@@ -53,7 +54,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
         it changes no token. The kernels are part of it: without them, auto is the exact engine."""
         kernels = library_path()
         built = kernels.name if kernels.exists() and self.engine != "exact" else ""
-        return [self.ctx, self.slots, self.engine, self.weights, self.device, self.threads, built]
+        how = [self.engine, self.weights, self.activations, self.device, self.threads]
+        return [self.ctx, self.slots, *how, built]
 
 
 def start_message(model: LocalModel, settings: EngineSettings) -> Start:
@@ -68,6 +70,7 @@ def start_message(model: LocalModel, settings: EngineSettings) -> Start:
         slots_auto=settings.slots_auto,
         engine=settings.engine,
         weights=settings.weights,
+        activations=settings.activations,
         device=settings.device,
         threads=settings.threads,
         cache_bytes=settings.cache_ram_mib << 20,
@@ -213,9 +216,7 @@ class LocalEngine:
             component_set_sha=self._components,
             deployment_id=self._deployment,
             certified=self._certified,
-            cache_namespace=cache_namespace(self._components, ready.engine, self._settings.weights)
-            if ready
-            else None,
+            cache_namespace=self._cache_namespace(ready.engine) if ready else None,
             routed_experts=ready.routed_experts if ready else None,
             drafts=self._speculation.drafts,
             drafted=self._speculation.drafted,
@@ -223,6 +224,10 @@ class LocalEngine:
             engine=ready.engine if ready else None,
             engine_why=(ready.engine_why or None) if ready else None,
         )
+
+    def _cache_namespace(self, engine: str) -> str | None:
+        settings = self._settings
+        return cache_namespace(self._components, engine, settings.weights, settings.activations)
 
     async def start(self) -> None:
         self._worker.start()

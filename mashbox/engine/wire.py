@@ -19,6 +19,7 @@ Finish = Literal["stop", "length", "cancelled"]
 class Start(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     """What the worker serves and how. ``model`` is a weights file or folder, see ``load.open_model``.
 
+    ``activations`` are the bits that the fast engine rounds them to, 16 or 8.
     ``speculation`` auto: tokens are guessed where the engine's rows do not depend on their batch.
     ``tokenizer`` is the folder of its ``tokenizer.json``, without which no request can be guided.
     ``cache_auto``: ``cache_bytes`` were not asked for; they are a share of what the plan leaves free.
@@ -36,6 +37,7 @@ class Start(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     slots_auto: bool = False
     engine: Literal["auto", "exact", "fast"] = "auto"
     weights: str = "auto"
+    activations: int = 16
     device: str = "cpu"
     threads: int = 0
     cache_bytes: int = 0

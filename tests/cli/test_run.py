@@ -105,16 +105,24 @@ def test_flags_reach_the_server(served: list[tuple[Any, ...]], monkeypatch: pyte
 
 def test_every_choice_reaches_the_worker() -> None:
     chosen = Settings(
-        engine="fast", weights="q8", threads=3, share_cache=True, speculation="off", step_timeout=7
+        engine="fast",
+        weights="q8",
+        activations=8,
+        threads=3,
+        share_cache=True,
+        speculation="off",
+        step_timeout=7,
     )
     plan = MemoryPlan(ctx=512, slots=3, weights=1, kv=1, working=1)
     settings = serving.engine_settings(chosen, plan, cache_ram=5)
     assert settings.step_timeout == 7.0
     start = start_message(MODEL, settings)
     assert (start.ctx, start.slots, start.engine, start.weights, start.threads) == (512, 3, "fast", "q8", 3)
+    assert start.activations == 8
     assert (start.share_cache, start.speculation, start.cache_bytes) == (True, "off", 5 << 20)
     # What is left to us stays so.
     usual = start_message(MODEL, serving.engine_settings(Settings(), plan, cache_ram=0))
+    assert usual.activations == 16
     assert (usual.share_cache, usual.speculation, usual.engine, usual.threads) == (False, "auto", "auto", 0)
     assert usual.ctx_auto and usual.slots_auto and usual.cache_auto
     asked = start_message(MODEL, serving.engine_settings(Settings(ctx=512, slots=3), plan, cache_ram=0))

@@ -24,5 +24,6 @@ def test_components_are_named_by_weights_and_template(tmp_path: Path) -> None:
 
 def test_a_deployment_is_named_by_its_settings_too() -> None:
     assert deployment_id("a", [1, "cpu"]) != deployment_id("a", [2, "cpu"]) != deployment_id("b", [2, "cpu"])
-    assert deployment_id(None, []) is None and cache_namespace(None, "exact", "f32") is None
-    assert cache_namespace("a", "exact", "f32") != cache_namespace("a", "exact", "bf16")
+    assert deployment_id(None, []) is None and cache_namespace(None, "exact", "f32", 16) is None
+    names = [("exact", "f32", 16), ("exact", "bf16", 16), ("fast", "auto", 16), ("fast", "auto", 8)]
+    assert len({cache_namespace("a", *name) for name in names}) == 4

@@ -37,6 +37,11 @@ def build_runner(start: Start, progress: Progress) -> tuple[Runner, Built]:
     """
     threads = start.threads or len(os.sched_getaffinity(0))
     if start.engine == "exact":
+        if start.activations != 16:
+            raise UsageError(
+                f"The exact engine computes in float32: it has no --activations {start.activations}.",
+                "Leave --activations out, or use --engine fast.",
+            )
         return _build_exact(start, progress, threads, "")
     why = start.refused
     if not why:
@@ -85,7 +90,9 @@ def _build_fast(start: Start, progress: Progress, threads: int) -> tuple[Runner,
         decoder, shape, architecture = load_packed_folder(Path(start.model), start.weights, progress)
     progress("making the slots", 0, 0)
     tables = rotary_tables(shape, start.ctx)
-    runner = FastRunner(decoder, tables, slots=start.slots, ctx=start.ctx, threads=threads)
+    runner = FastRunner(
+        decoder, tables, slots=start.slots, ctx=start.ctx, threads=threads, narrow=start.activations == 8
+    )
     progress("warming up", 0, 0)
     _warm_up(runner)
     agreed = check_agreement(start, runner, progress, of_context=follows_context(shape))

@@ -1,8 +1,8 @@
 """The fast runner: own kernels over packed weights, for dense decoders.
 
 What is exact: a row's logits are the same bits alone, in any batch, read whole or in pieces, and with any
-number of threads. What is not: activations are rounded to 16 bits in groups of 32, and keys and values kept
-in half precision, so that logits differ a little from the exact runner's.
+number of threads. What is not: activations are rounded to 16 bits in groups of 32, or as chosen to 8, and
+keys and values kept in half precision, so that logits differ a little from the exact runner's.
 """
 
 import time
@@ -23,8 +23,9 @@ BLOCK = 64
 class FastRunner(SlotRunner):
     """A :class:`~mashbox.engine.worker.runner.Runner` over packed weights.
 
-    ``rotations`` are the tables that the decoder's layers name, for ``ctx`` positions. ``instructions`` asks
-    for another set than the processor's best, for tests.
+    ``rotations`` are the tables that the decoder's layers name, for ``ctx`` positions. ``narrow`` rounds
+    activations to 8 bits: faster, and further from exact. ``instructions`` asks for another set than the
+    processor's best, for tests.
     """
 
     takes_runs = True
@@ -37,6 +38,7 @@ class FastRunner(SlotRunner):
         slots: int,
         ctx: int,
         threads: int,
+        narrow: bool = False,
         instructions: int | None = None,
     ) -> None:
         if slots < 1 or ctx < 1 or threads < 1:
@@ -52,7 +54,7 @@ class FastRunner(SlotRunner):
         )
         self.kv_bytes = self._cache.nbytes
         self._engine = Engine(
-            decoder, self._cache.layers, rotations, threads=threads, instructions=instructions
+            decoder, self._cache.layers, rotations, threads=threads, narrow=narrow, instructions=instructions
         )
         self._threads = Threads(threads)
         self._trace_shape = (len(decoder.layers) + 1, decoder.embeddings.cols)

@@ -84,8 +84,9 @@ def test_bfloat16_is_held_to_wider_bounds(llama: Path) -> None:
 
 
 def test_every_kind_of_rounding_has_its_bounds() -> None:
-    exact, fast, rounded = (bounds_of(*of) for of in (("exact", "f32"), ("fast", "auto"), ("exact", "bf16")))
-    assert bounds_of("exact", "auto") == exact
+    exact, rounded = bounds_of("exact", "f32", 16), bounds_of("exact", "bf16", 16)
+    fast, narrow = bounds_of("fast", "auto", 16), bounds_of("fast", "auto", 8)
+    assert bounds_of("exact", "auto", 16) == exact and narrow == rounded
     assert exact.kl_max < fast.kl_max < rounded.kl_max
     assert exact.other_tokens == fast.other_tokens == 0
 

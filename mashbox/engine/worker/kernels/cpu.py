@@ -1,7 +1,8 @@
 """Python's side of the CPU kernels (``cpu/mashbox_cpu.h``): packed matrices and their products.
 
 What the kernels promise: a row's result is the same bits alone and among others, with any number of threads
-and any cut of a prompt into pieces. Activations are rounded to 16 bits, one scale for each group of 32.
+and any cut of a prompt into pieces. Activations are rounded to 16 bits, or as chosen to 8, with one scale for
+each group of 32.
 """
 
 import ctypes
@@ -89,7 +90,7 @@ def library() -> Any:
     cuts = (c_float, c_int64, c_double, c_double)
     loaded.mashbox_draw.argtypes = (c_void_p, c_int64, *cuts, c_double, c_int)
     loaded.mashbox_draw.restype = c_int64
-    loaded.mashbox_product.argtypes = (POINTER(MatrixStruct), c_void_p, c_int64, c_int, c_int, c_void_p)
+    loaded.mashbox_product.argtypes = (POINTER(MatrixStruct), c_void_p, c_int64, *[c_int] * 3, c_void_p)
     return loaded
 
 
@@ -115,14 +116,24 @@ def pack(kind: str, rows: NDArray[Any], cols: int) -> PackedMatrix:
     return PackedMatrix(kind, source.shape[0], cols, data)
 
 
-def product(matrix: PackedMatrix, x: Floats, *, threads: int = 1, instructions: int | None = None) -> Floats:
-    """float32 [rows, outputs] = ``x`` (float32 [rows, inputs]) times the transposed matrix."""
+def product(
+    matrix: PackedMatrix,
+    x: Floats,
+    *,
+    narrow: bool = False,
+    threads: int = 1,
+    instructions: int | None = None,
+) -> Floats:
+    """float32 [rows, outputs] = ``x`` (float32 [rows, inputs]) times the transposed matrix.
+
+    ``x`` is rounded to 16 bits, or where ``narrow`` to 8.
+    """
     if x.dtype != np.float32 or x.ndim != 2 or x.shape[1] != matrix.cols or threads < 1:
         raise ValueError(f"The matrix takes float32 rows of {matrix.cols} numbers.")
     x = np.ascontiguousarray(x)
     out = np.empty((x.shape[0], matrix.rows), np.float32)
     chosen = best_instructions() if instructions is None else instructions
-    pointers = (x.ctypes.data, x.shape[0], threads, chosen, out.ctypes.data)
+    pointers = (x.ctypes.data, x.shape[0], narrow, threads, chosen, out.ctypes.data)
     if library().mashbox_product(matrix.struct(), *pointers):
         raise ValueError(f"This processor has no instruction set {chosen}.")
     return out

@@ -47,6 +47,7 @@ class _Model(Structure):
         ("turned", c_int64),
         ("wide_norms", c_int64),
         ("gelu", c_int64),
+        ("narrow", c_int64),
         ("eps", c_float),
         ("head_eps", c_float),
         ("scale", c_float),
@@ -138,7 +139,8 @@ class Engine:
 
     ``pools`` are float16 [slots, kv_heads, ctx, head_dim], keys (in tiles, see
     :class:`~mashbox.engine.worker.kernels.pools.KernelPools`) and values of each layer; ``ctx`` is a multiple
-    of 8. The engine keeps what it points to, and its threads, until it is collected.
+    of 8. Activations are rounded to 16 bits for products, or where ``narrow`` to 8. The engine keeps what it
+    points to, and its threads, until it is collected.
     """
 
     def __init__(
@@ -148,6 +150,7 @@ class Engine:
         rotations: Mapping[str, Rotation],
         *,
         threads: int,
+        narrow: bool = False,
         instructions: int | None = None,
     ) -> None:
         kept = _Kept([decoder])
@@ -157,7 +160,7 @@ class Engine:
             *(_layer(layer, pool, rotations, kept) for layer, pool in zip(decoder.layers, pools, strict=True))
         )
         kept.objects.append(layers)
-        model = _model(decoder, layers, pools[0][0].shape, kept)
+        model = _model(decoder, layers, pools[0][0].shape, narrow, kept)
         self._kept = kept
         self._layers = len(layers)
         chosen = best_instructions() if instructions is None else instructions
@@ -180,7 +183,8 @@ class Engine:
         """Read ``tokens[i]`` at ``positions[i]`` of ``slots[i]``; logits float32 [wanted, vocab_size].
 
         ``wanted`` lists the rows whose logits are computed, each once. ``trace``, if given, is filled with
-        the hidden states before each layer and behind the last: float32 [layers + 1, rows, hidden].
+        the hidden states before each layer and behind the last: float32 [layers + 1, rows, hidden], computed
+        with 16 bits.
         ``threads`` of the engine's threads run the step, 0: all; the bits are the same. The caller has
         checked every bound.
         """
@@ -226,7 +230,7 @@ def _layer(layer: DecoderLayer, pools: Pool, rotations: Mapping[str, Rotation], 
     )
 
 
-def _model(decoder: Decoder, layers: Any, pool: Sequence[int], kept: _Kept) -> _Model:
+def _model(decoder: Decoder, layers: Any, pool: Sequence[int], narrow: bool, kept: _Kept) -> _Model:
     slots, _, ctx, _ = pool
     return _Model(
         layers=len(decoder.layers),
@@ -241,6 +245,7 @@ def _model(decoder: Decoder, layers: Any, pool: Sequence[int], kept: _Kept) -> _
         ctx=ctx,
         turned=decoder.turned,
         wide_norms=decoder.wide_norms,
+        narrow=narrow,
         gelu=ACTIVATIONS.index(decoder.activation),
         eps=decoder.eps,
         head_eps=decoder.eps * decoder.head_share,

@@ -33,8 +33,8 @@ def inputs_of(kind: str) -> int:
     return max(GGML_QUANT_SIZES[GGMLQuantizationType[kind]][0], 32)
 
 
-def random_blocks(rows: int, cols: int, kind: str, seed: int = 0) -> NDArray[Any]:
-    """A matrix in a file's form: any bits, scales of both signs."""
+def random_blocks(rows: int, cols: int, kind: str, seed: int = 0, code: int | None = None) -> NDArray[Any]:
+    """A matrix in a file's form: any bits, or ``code`` in all bytes, and scales of both signs."""
     random = np.random.default_rng(seed)
     if kind in ("F32", "F16"):
         return random.standard_normal((rows, cols)).astype("float32" if kind == "F32" else "float16")
@@ -42,6 +42,8 @@ def random_blocks(rows: int, cols: int, kind: str, seed: int = 0) -> NDArray[Any
         return random.standard_normal((rows, cols)).astype(np.float32).view(np.uint16)[:, 1::2].copy()
     block, size = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
     blocks = random.integers(0, 256, (rows, cols // block, size), np.uint8)
+    if code is not None:
+        blocks[:] = code
     for at in _HALVES.get(kind, (0,)):
         numbers = random.standard_normal((rows, cols // block)).astype(np.float16) / np.float16(64)
         blocks[:, :, at : at + 2] = numbers[..., None].view(np.uint8)

@@ -36,11 +36,10 @@ def fast(
     slots: int = SLOTS,
     ctx: int = CTX,
     threads: int = 1,
-    instructions: int | None = None,
+    **how: Any,
 ) -> FastRunner:
     packed, shape = decoder(model_type)
-    tables = rotary_tables(shape, ctx)
-    return TensorRunner(packed, tables, slots=slots, ctx=ctx, threads=threads, instructions=instructions)
+    return TensorRunner(packed, rotary_tables(shape, ctx), slots=slots, ctx=ctx, threads=threads, **how)
 
 
 class TestContract(RunnerContract):
@@ -63,12 +62,13 @@ def halves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SlotCache, "update", rounding)
 
 
-def round_inputs(module: nn.Module) -> None:
-    """Let a module's products round their inputs as the kernels do: to 16 bits in groups of 32."""
+def round_inputs(module: nn.Module, narrow: bool) -> None:
+    """Let a module's products round their inputs as the kernels do: to 16 or 8 bits in groups of 32."""
+    top = 127 if narrow else 32767
 
     def rounding(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         groups = inputs[0].unflatten(-1, (-1, 32))
-        scale = groups.abs().amax(-1, keepdim=True) / 32767
+        scale = groups.abs().amax(-1, keepdim=True) / top
         return (((groups / scale).round() * scale).flatten(-2),)
 
     for child in module.modules():
@@ -76,8 +76,14 @@ def round_inputs(module: nn.Module) -> None:
             child.register_forward_pre_hook(rounding)
 
 
+@pytest.fixture(params=[False, True], ids=["16-bit", "8-bit"])
+def narrow(request: pytest.FixtureRequest) -> bool:
+    """Whether activations are rounded to 8 bits."""
+    return bool(request.param)
+
+
 @pytest.mark.parametrize("instructions", [0, 1, 2])
-def test_logits_are_those_of_the_exact_runner(instructions: int, halves: None) -> None:
+def test_logits_are_those_of_the_exact_runner(instructions: int, narrow: bool, halves: None) -> None:
     if instructions > best_instructions():
         pytest.skip("this processor lacks the instruction set")
     loaded = shared_model("llama")
@@ -85,9 +91,11 @@ def test_logits_are_those_of_the_exact_runner(instructions: int, halves: None) -
     weights = rounded(loaded)
     weights.pop("lm_head.weight")  # tied
     size = fill(module, weights.items(), torch.float32)
-    round_inputs(module)
+    round_inputs(module, narrow)
     exact = ExactRunner(LoadedModel(module, loaded.config, "llama", size, torch.float32), slots=1, ctx=CTX)
-    runner = fast(slots=1, instructions=instructions)
+    runner = fast(slots=1, instructions=instructions, narrow=narrow)
+    # A rounding that flips is 256 times as large.
+    tolerance = TOLERANCE * (20 if narrow else 1)
     for seed in range(4):
         # The longer ones end in the second span of positions.
         ids = prompt(30 if seed % 2 else 150, seed=seed)
@@ -95,15 +103,15 @@ def test_logits_are_those_of_the_exact_runner(instructions: int, halves: None) -
             each.reset(0)
         wanted, found = (r.prefill(0, ids, logits=True) for r in (exact, runner))
         assert wanted is not None and found is not None
-        torch.testing.assert_close(found, wanted, rtol=0, atol=TOLERANCE * float(wanted.abs().max()))
+        torch.testing.assert_close(found, wanted, rtol=0, atol=tolerance * float(wanted.abs().max()))
         wanted, found = (r.decode([0], [5])[0] for r in (exact, runner))
-        torch.testing.assert_close(found, wanted, rtol=0, atol=TOLERANCE * float(wanted.abs().max()))
+        torch.testing.assert_close(found, wanted, rtol=0, atol=tolerance * float(wanted.abs().max()))
 
 
-def test_any_cut_into_pieces_gives_the_same_bits() -> None:
+def test_any_cut_into_pieces_gives_the_same_bits(narrow: bool) -> None:
     ids = prompt(150)
     assert len(ids) > 2 * BLOCK
-    runner = fast()
+    runner = fast(narrow=narrow)
     whole = runner.prefill(0, ids, logits=True)
     after = runner.decode([0], [9])
     for sizes in ([1] * 150, [7] * 21 + [3], [64, 1, 63, 22], [149, 1]):
@@ -134,17 +142,29 @@ def test_a_long_context_gives_the_same_bits_in_any_pieces(model_type: str) -> No
     assert torch.equal(found[0], found[2])
 
 
-def test_any_batch_and_any_threads_give_the_same_bits() -> None:
+def test_a_trace_is_of_16_bits_whatever_the_steps_are(narrow: bool) -> None:
+    ids = prompt(20)
+    runner = fast(narrow=narrow)
+    before = runner.prefill(0, ids, logits=True)
+    runner.reset(0)
+    states, logits = runner.trace(0, ids)
+    usual = fast().trace(0, ids)
+    assert torch.equal(states, usual[0]) and torch.equal(logits, usual[1])
+    assert torch.equal(logits, before) is not narrow
+    assert torch.equal(runner.prefill(0, ids, logits=True), before)
+
+
+def test_any_batch_and_any_threads_give_the_same_bits(narrow: bool) -> None:
     lengths = {slot: 3 + 29 * slot for slot in range(5)}
     alone = {}
-    single = fast(slots=1)
+    single = fast(slots=1, narrow=narrow)
     for slot, length in lengths.items():
         single.reset(0)
         single.prefill(0, prompt(length), logits=False)
         alone[slot] = torch.cat([single.decode([0], [token]) for token in (4, 90, 17)])
     for threads in (1, 2, 3):
         for rows in ([2], [0, 1], [4, 3, 0], [1, 2, 3, 4], [4, 0, 2, 1, 3]):
-            runner = fast(threads=threads)
+            runner = fast(threads=threads, narrow=narrow)
             for slot in rows:
                 runner.prefill(slot, prompt(lengths[slot]), logits=False)
             steps = [runner.decode(rows, [token] * len(rows)) for token in (4, 90, 17)]

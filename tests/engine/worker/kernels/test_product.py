@@ -35,6 +35,12 @@ def instructions(request: pytest.FixtureRequest) -> int:
     return chosen
 
 
+@pytest.fixture(params=[False, True], ids=["16-bit", "8-bit"])
+def narrow(request: pytest.FixtureRequest) -> bool:
+    """Whether activations are rounded to 8 bits."""
+    return bool(request.param)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_is_the_numbers_of_the_file(kind: str) -> None:
     blocks = random_blocks(13, 512, kind)
@@ -56,69 +62,84 @@ def test_memory_is_little_more_than_the_file(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("outputs", "blocks"), [(8, 1), (64, 9), (13, 3), (1, 2)])
-def test_equals_the_unpacked_product(kind: str, outputs: int, blocks: int, instructions: int) -> None:
+def test_equals_the_unpacked_product(
+    kind: str, outputs: int, blocks: int, instructions: int, narrow: bool
+) -> None:
     inputs = blocks * inputs_of(kind)
     matrix, weights = random_matrix(outputs, inputs, kind)
     x = activations(5, inputs)
-    found = product(matrix, x, instructions=instructions)
-    # Each input is off by half a step of its group at most, 1/65534 of the group's largest.
+    found = product(matrix, x, narrow=narrow, instructions=instructions)
+    # Each input is off by half a step of its group at most, 1/65534 of the group's largest, or 1/254.
+    step = 65534 if not narrow or kind in ("F32", "F16", "BF16") else 254
     largest = x.reshape(5, -1, 32).abs().amax(-1, keepdim=True).expand(-1, -1, 32).reshape(5, inputs)
-    bound = (largest.double() / 65534 + 1e-6 * x.abs().double()) @ weights.abs().T
+    bound = (largest.double() / step + 1e-6 * x.abs().double()) @ weights.abs().T
     # What is taken out of a weight and put back, its minimum or offset, can cancel.
     slack = 1e-6 * largest.double().sum(-1, keepdim=True) * weights.abs().max()
     assert ((found.double() - x.double() @ weights.T).abs() <= bound + slack).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_row_is_the_same_bits_alone_in_any_batch_and_with_any_threads(kind: str, instructions: int) -> None:
+def test_a_row_is_the_same_bits_alone_in_any_batch_and_with_any_threads(
+    kind: str, instructions: int, narrow: bool
+) -> None:
     # More than the 16 blocks and the 64 rows that go together, with a rest of either.
     inputs = 768 if inputs_of(kind) > 32 else 736
     matrix, _ = random_matrix(77, inputs, kind)
     x = activations(90, inputs)
-    alone = torch.cat([product(matrix, row[None], instructions=instructions) for row in x])
+    how = {"instructions": instructions, "narrow": narrow}
+    alone = torch.cat([product(matrix, row[None], **how) for row in x])
     for rows in (*range(1, 18), 23, 24, 31, 65, 71, 90):
         for threads in (1, 2, 3, 16)[: 1 + rows % 4]:
-            found = product(matrix, x[:rows], threads=threads, instructions=instructions)
+            found = product(matrix, x[:rows], threads=threads, **how)
             assert torch.equal(found, alone[:rows])
-    assert torch.equal(product(matrix, x.flip(0), instructions=instructions), alone.flip(0))
+    assert torch.equal(product(matrix, x.flip(0), **how), alone.flip(0))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_vector_instructions_give_the_same_bits(kind: str) -> None:
+def test_vector_instructions_give_the_same_bits(kind: str, narrow: bool) -> None:
     if best_instructions() < 2:
         pytest.skip("this processor has one set of vector instructions")
     matrix, _ = random_matrix(64, 512, kind)
     x = activations(19, 512)
-    assert torch.equal(product(matrix, x, instructions=1), product(matrix, x, instructions=2))
+    assert torch.equal(*(product(matrix, x, narrow=narrow, instructions=set_of) for set_of in (1, 2)))
 
 
 @pytest.mark.parametrize("kind", ["Q4_1", "Q6_K", "F16"])
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_stays_in_its_row_and_shows(bad: float, kind: str, instructions: int) -> None:
+def test_what_is_not_finite_stays_in_its_row_and_shows(
+    bad: float, kind: str, instructions: int, narrow: bool
+) -> None:
     matrix, _ = random_matrix(16, 256, kind)
     x = activations(6, 256)
-    clean = product(matrix, x, instructions=instructions)
+    clean = product(matrix, x, narrow=narrow, instructions=instructions)
     x[2, 40] = bad
-    found = product(matrix, x, instructions=instructions)
+    found = product(matrix, x, narrow=narrow, instructions=instructions)
     assert found[2].isnan().all()
     others = [0, 1, 3, 4, 5]
     assert torch.equal(found[others], clean[others])
 
 
-def test_zeros_and_tiny_numbers_give_no_more_than_themselves(instructions: int) -> None:
+def test_zeros_and_tiny_numbers_give_no_more_than_themselves(instructions: int, narrow: bool) -> None:
     matrix, _ = random_matrix(16, 64, "Q8_0")
     x = torch.zeros(2, 64)
     x[1] = 1e-38
-    found = product(matrix, x, instructions=instructions)
+    found = product(matrix, x, narrow=narrow, instructions=instructions)
     assert torch.equal(found[0], torch.zeros(16))
     assert found[1].abs().max() < 1e-36
 
 
-def test_the_largest_whole_numbers_do_not_overflow(instructions: int) -> None:
-    blocks = np.concatenate([half_bits(0x3C00), np.full(32, 0x80, np.uint8)])[None]  # scale 1, all -128
-    x = torch.full((1, 32), 3.0)
-    found = product(pack("Q8_0", blocks, 32), x, instructions=instructions)
-    assert found.item() == pytest.approx(-128 * 32 * 3.0, rel=1e-6)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("Q")])
+@pytest.mark.parametrize("code", [0x00, 0x7F, 0x80, 0xFF])
+def test_the_largest_whole_numbers_do_not_overflow(
+    kind: str, code: int, instructions: int, narrow: bool
+) -> None:
+    inputs = inputs_of(kind)
+    blocks = random_blocks(1, inputs, kind, code=code)
+    matrix, weights = pack(kind, blocks, inputs), numbers_of(blocks, kind).double()
+    for x in (torch.full((1, inputs), 3.0), torch.full((1, inputs), -3.0)):
+        found = product(matrix, x, narrow=narrow, instructions=instructions)
+        slack = 1e-5 * float(x.abs().double() @ weights.abs().T)
+        assert found.item() == pytest.approx((x.double() @ weights.T).item(), abs=slack)
 
 
 @pytest.mark.parametrize("scale", [0x0000, 0x8000, 0x0001, 0x03FF, 0x83FF, 0x0400, 0x3C01, 0xB800, 0x7BFF])

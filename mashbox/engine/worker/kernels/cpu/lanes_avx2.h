@@ -82,6 +82,36 @@ inline I8 dot(I8 acc, I8 a, I8 b) {
     return acc;
 #endif
 }
+inline I8 all_quads(const int8_t* p) {
+    int32_t quad;
+    std::memcpy(&quad, p, 4);
+    return _mm256_set1_epi32(quad);
+}
+// The sums of the products of each lane's four bytes, added up over at most kQuads<bits> quads of weights below
+// 2^bits with signed ones, and what they come to at last. AVX2 adds them up as two sums of 16 bits.
+#if defined(__AVX512VNNI__) && defined(__AVX512VL__)
+template <int bits> constexpr int kQuads = 8;
+inline I8 add_quad(I8 some, I8 w, I8 x) { return _mm256_dpbusd_epi32(some, w, x); }
+inline I8 sum_of_quads(I8 some) { return some; }
+#else
+template <int bits> constexpr int kQuads = 32767 / (2 * 127 * ((1 << bits) - 1));
+inline I8 add_quad(I8 some, I8 w, I8 x) {
+    some = _mm256_add_epi16(some, _mm256_maddubs_epi16(w, x));
+    asm("" : "+x"(some));  // as in dot()
+    return some;
+}
+inline I8 sum_of_quads(I8 some) { return _mm256_madd_epi16(some, _mm256_set1_epi16(1)); }
+#endif
+// acc + the sum of the products of each lane's four bytes, both signed; x not -128.
+inline I8 add_signed_quad(I8 acc, I8 w, I8 x) {
+    const I8 size = _mm256_abs_epi8(w), turned = _mm256_sign_epi8(x, w);
+#if defined(__AVX512VNNI__) && defined(__AVX512VL__)
+    return _mm256_dpbusd_epi32(acc, size, turned);
+#else
+    const I8 pairs = _mm256_maddubs_epi16(size, turned);
+    return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+#endif
+}
 inline I8 plus(I8 a, I8 b) { return _mm256_add_epi32(a, b); }
 inline I8 to_whole(F8 a) { return _mm256_cvtps_epi32(a); }
 inline void store_whole(int32_t* p, I8 a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a); }
@@ -90,6 +120,14 @@ inline void store_ordered(int16_t* p, I8 a, I8 b) {
     const I8 order = _mm256_setr_epi32(0, 4, 2, 6, 1, 5, 3, 7);
     const I8 halves = _mm256_packs_epi32(_mm256_permutevar8x32_epi32(a, order), _mm256_permutevar8x32_epi32(b, order));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(halves, 0xd8));
+}
+// The numbers of four vectors as bytes, each eight of them in the order 0 2 4 6 1 3 5 7.
+inline void store_quads(int8_t* p, const I8* a) {
+    const I8 bytes = _mm256_packs_epi16(_mm256_packs_epi32(a[0], a[1]), _mm256_packs_epi32(a[2], a[3]));
+    const I8 inputs = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+    const I8 quads = _mm256_shuffle_epi8(inputs, _mm256_broadcastsi128_si256(order));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), quads);
 }
 // As assembly, since g++ takes a function that only prefetches for one without effect, and drops its calls.
 inline void prefetch(const uint8_t* p) { asm volatile("prefetcht0 %0" : : "m"(*p)); }

@@ -127,6 +127,25 @@ inline I8 dot(I8 acc, I8 a, I8 b) {
     LANES acc.v[i] += int16_t(a.v[i]) * int16_t(b.v[i]) + (a.v[i] >> 16) * (b.v[i] >> 16);
     return acc;
 }
+inline I8 all_quads(const int8_t* p) {
+    int32_t quad;
+    std::memcpy(&quad, p, 4);
+    I8 a;
+    LANES a.v[i] = quad;
+    return a;
+}
+// The sums of the products of each lane's four bytes, weights below 2^bits with signed ones.
+template <int bits> constexpr int kQuads = 8;
+inline I8 add_quad(I8 some, I8 w, I8 x) {
+    LANES for (int b = 0; b < 32; b += 8) some.v[i] += uint8_t(w.v[i] >> b) * int8_t(x.v[i] >> b);
+    return some;
+}
+inline I8 sum_of_quads(I8 some) { return some; }
+// The same, both signed.
+inline I8 add_signed_quad(I8 acc, I8 w, I8 x) {
+    LANES for (int b = 0; b < 32; b += 8) acc.v[i] += int8_t(w.v[i] >> b) * int8_t(x.v[i] >> b);
+    return acc;
+}
 inline I8 plus(I8 a, I8 b) { LANES a.v[i] += b.v[i]; return a; }
 inline I8 to_whole(F8 a) { I8 b; LANES b.v[i] = int32_t(a.v[i]); return b; }
 inline void store_whole(int32_t* p, I8 a) { std::memcpy(p, a.v, 32); }
@@ -135,6 +154,11 @@ inline void store_ordered(int16_t* p, I8 a, I8 b) {
     constexpr int order[8] = {0, 4, 2, 6, 1, 5, 3, 7};
     LANES p[i] = int16_t(a.v[order[i]]);
     LANES p[8 + i] = int16_t(b.v[order[i]]);
+}
+// The numbers of four vectors as bytes, each eight of them in the order 0 2 4 6 1 3 5 7.
+inline void store_quads(int8_t* p, const I8* a) {
+    constexpr int order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+    for (int v = 0; v < 4; ++v) LANES p[8 * v + i] = int8_t(a[v].v[order[i]]);
 }
 inline void prefetch(const uint8_t*) {}
 

@@ -79,7 +79,7 @@ constexpr Layout layout(int64_t kind) {
 constexpr int64_t quad_input(int64_t v, int64_t b) { return 8 * (v / 2) + v % 2 + 2 * b; }
 
 // As 16-bit pairs, activations come with the bytes 0 and 2 of a quad first, then 1 and 3: of each eight inputs in
-// the order 0 4 2 6 1 5 3 7.
+// the order 0 4 2 6 1 5 3 7. As bytes they come quad by quad: 0 2 4 6 1 3 5 7.
 
 struct Matrix {
     int64_t kind;

@@ -51,6 +51,7 @@ typedef struct {
     int64_t turned;      // numbers of a head that are turned, its first ones, in two halves
     int64_t wide_norms;  // query_norm and key_norm are over all heads together
     int64_t gelu;        // act is GELU by tanh, else SiLU
+    int64_t narrow;      // activations are rounded to 8 bits for products, else to 16
     float eps, head_eps, scale;  // of norms, of queries' and keys' norms; scale: of the attention's scores
     float embedding, residual, logit;  // what embeddings, blocks and logits are multiplied with
     float score_cap, logit_cap;  // scores and logits are cap * tanh(x / cap); 0: as they are
@@ -78,14 +79,15 @@ MASHBOX_API void mashbox_close(mashbox_engine* engine);
 // slot's positions up to its own. Rows of one slot come in the order of their positions, without a gap
 // behind what the slot holds. The caller has checked every bound. Writes the logits of the rows that
 // `wanted` lists to out [wanted_count, vocab], and, where `trace` is not null, the hidden state before each
-// layer and behind the last one to trace [layers + 1, rows, hidden]. On `threads` of the engine's threads; 0: on
-// all. One call at a time.
+// layer and behind the last one to trace [layers + 1, rows, hidden]; activations are rounded to 16 bits
+// then. On `threads` of the engine's threads; 0: on all. One call at a time.
 MASHBOX_API void mashbox_step(mashbox_engine* engine, int64_t rows, const int64_t* token, const int64_t* slot,
                   const int64_t* position, int64_t wanted_count, const int64_t* wanted, float* out,
                   float* trace, int threads);
 
-// out [count, matrix rows] = x [count, matrix cols] times the packed matrix. 0, or -1 as for mashbox_open.
-MASHBOX_API int mashbox_product(const mashbox_matrix* matrix, const float* x, int64_t count, int threads,
+// out [count, matrix rows] = x [count, matrix cols] times the packed matrix, x rounded to 16 bits, or where `narrow`
+// is not 0 to 8. 0, or -1 as for mashbox_open.
+MASHBOX_API int mashbox_product(const mashbox_matrix* matrix, const float* x, int64_t count, int narrow, int threads,
                     int instructions, float* out);
 
 // A token of a row of n logits: the likeliest for temperature 0, else one drawn by `draw` (from 0 to below 1) after

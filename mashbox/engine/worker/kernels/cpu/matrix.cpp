@@ -33,13 +33,13 @@ extern "C" int mashbox_best(void) {
 #endif
 }
 
-extern "C" int mashbox_product(const mashbox_matrix* matrix, const float* x, int64_t count, int threads,
-                               int instructions, float* out) {
+extern "C" int mashbox_product(const mashbox_matrix* matrix, const float* x, int64_t count, int narrow,
+                               int threads, int instructions, float* out) {
     const Ops* ops = ops_for(instructions);
     if (!ops || threads < 1) return -1;
     const Matrix m{matrix->kind, matrix->rows, matrix->cols, matrix->data};
     RowStore store;
-    const Rows rows = store.rows(count, m.cols, layout(m.kind).floating());
+    const Rows rows = store.rows(count, m.cols, layout(m.kind).floating(), narrow != 0);
     ops->quantise(x, 0, count * m.cols / kGroup, rows);
     const int64_t panels = panels_of(m);
     Team team(threads);

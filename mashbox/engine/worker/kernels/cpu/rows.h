@@ -13,7 +13,8 @@ namespace mashbox {
 // layout.h gives. All but `x` are indexed by the group, counted over all rows.
 struct Rows {
     int64_t cols;
-    int16_t* q;     // [32]
+    int16_t* q;     // [32], or null: then
+    int8_t* byte;   // [32] are the numbers q
     float* scale;   // NaN where a number of the group was not finite
     float* sum;     // scale times the sum of q
     int32_t* total; // [3] the sum of q over the group, over the inputs 0..15, and over 16..31
@@ -23,18 +24,26 @@ struct Rows {
 // The memory behind Rows.
 class RowStore {
    public:
-    Rows rows(int64_t count, int64_t cols, bool floating) {
+    // `narrow`: in 8 bits.
+    Rows rows(int64_t count, int64_t cols, bool floating, bool narrow) {
         const size_t groups = size_t(count * cols / kGroup);
-        q_.resize(groups * kGroup);
+        if (narrow) {
+            byte_.resize(groups * kGroup);
+        } else {
+            q_.resize(groups * kGroup);
+        }
         scale_.resize(groups);
         sum_.resize(groups);
         total_.resize(3 * groups);
         if (floating) x_.resize(groups * kGroup);
-        return Rows{cols, q_.data(), scale_.data(), sum_.data(), total_.data(), floating ? x_.data() : nullptr};
+        return Rows{cols,         narrow ? nullptr : q_.data(), narrow ? byte_.data() : nullptr,
+                    scale_.data(), sum_.data(),                  total_.data(),
+                    floating ? x_.data() : nullptr};
     }
 
    private:
     std::vector<int16_t> q_;
+    std::vector<int8_t> byte_;
     std::vector<float> scale_, sum_, x_;
     std::vector<int32_t> total_;
 };

@@ -58,9 +58,11 @@ struct mashbox_engine {
         branch_.resize(size_t(rows * m_.hidden));
         gate_.resize(size_t(rows * m_.inner));
         up_.resize(size_t(rows * m_.inner));
-        from_hidden_ = hidden_rows_.rows(rows, m_.hidden, floating_);
-        from_attention_ = attention_rows_.rows(rows, answer_width(), floating_);
-        from_inner_ = inner_rows_.rows(rows, m_.inner, floating_);
+        // A trace tells whether the model is the one described: no coarser numbers than need be.
+        const bool narrow = m_.narrow && !trace_;
+        from_hidden_ = hidden_rows_.rows(rows, m_.hidden, floating_, narrow);
+        from_attention_ = attention_rows_.rows(rows, answer_width(), floating_, narrow);
+        from_inner_ = inner_rows_.rows(rows, m_.inner, floating_, narrow);
     }
 
     // Calls work(i) for this member's share of `count`.
