@@ -83,7 +83,8 @@ def work(tokens: list[int], rate: float) -> None:
 
 def serve_here(model: str, port: int, slots: int, rate: float, profile: str | None) -> None:
     """The server, over that worker."""
-    from mashbox.engine.local import EngineSettings, LocalEngine
+    from mashbox.engine.local import LocalEngine
+    from mashbox.engine.settings import EngineSettings
     from mashbox.engine.tokenizer import ModelTokenizer
     from mashbox.facts import read_facts
     from mashbox.server.app import create_app

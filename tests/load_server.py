@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from mashbox.engine.local import EngineSettings, LocalEngine
+from mashbox.engine.local import LocalEngine
+from mashbox.engine.settings import EngineSettings
 from mashbox.server.app import create_app
 from mashbox.server.serve import serve
 from mashbox.server.settings import ServerSettings

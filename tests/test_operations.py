@@ -10,7 +10,8 @@ import pytest
 
 from mashbox.server.app import create_app
 from mashbox.server.connection import MOST_HEAD_BYTES
-from mashbox.server.serve import LAST_WORDS_S, build_server, open_socket
+from mashbox.server.listen import open_socket
+from mashbox.server.serve import LAST_WORDS_S, build_server
 from mashbox.server.settings import ServerSettings
 from mashbox.settings import RULES, Settings, variable
 from tests.patience import PATIENCE

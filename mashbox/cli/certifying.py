@@ -10,14 +10,13 @@ import msgspec
 
 import mashbox
 from mashbox.cli import console
-from mashbox.cli.run import prepare
-from mashbox.cli.serving import engine_settings
+from mashbox.cli.run import engine_settings, prepare
 from mashbox.engine import certificates
 from mashbox.engine.certificates import Certificate, Report
 from mashbox.engine.identity import component_set_sha, deployment_id
-from mashbox.engine.local import start_message
+from mashbox.engine.process import ENVIRONMENT
 from mashbox.engine.prompt import encode
-from mashbox.engine.supervisor import ENVIRONMENT
+from mashbox.engine.settings import start_message
 from mashbox.engine.tokenizer import ModelTokenizer
 from mashbox.engine.wire import Failed
 from mashbox.errors import ModelError

@@ -16,6 +16,7 @@ from mashbox.settings import RULES, Settings
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from mashbox.engine.settings import EngineSettings
     from mashbox.facts import ModelFacts
     from mashbox.memory import MemoryPlan
     from mashbox.server.settings import ServerSettings
@@ -80,9 +81,10 @@ def run(
 
 def check_and_serve(chosen: Settings) -> None:
     """Check, pull, plan, and serve until told to end."""
-    from mashbox.cli import serving
+    from mashbox.engine.process import WorkerProcess
+    from mashbox.engine.settings import start_message
     from mashbox.server import logs
-    from mashbox.server.serve import check_exposure, open_socket
+    from mashbox.server.listen import check_exposure, open_socket
 
     console.as_json(chosen.log_json)
     on_terminal = sys.stderr.isatty() and not chosen.log_json
@@ -94,7 +96,36 @@ def check_and_serve(chosen: Settings) -> None:
     # Tried now, so that a taken port is told before gigabytes are fetched.
     open_socket(server).close()
     model, facts, plan, cache_ram = prepare(chosen)
-    serving.serve_model(chosen, server, model, facts, plan, cache_ram)
+    settings = engine_settings(chosen, plan, cache_ram)
+    # Where a line is kept at the terminal's bottom, or all are JSON, the worker's own go through us.
+    heard = chosen.log_json or sys.stderr.isatty()
+    with WorkerProcess(start_message(model, settings), heard=heard) as worker:
+        # What a server needs is imported while the worker loads.
+        from mashbox.cli import serving
+
+        serving.serve_model(chosen, server, model, facts, plan, settings, worker)
+
+
+def engine_settings(chosen: Settings, plan: "MemoryPlan", cache_ram: int) -> "EngineSettings":
+    """How the model is run: what was chosen, with what the memory plan settled; ``cache_ram`` is in MiB."""
+    from mashbox.engine.settings import EngineSettings
+
+    return EngineSettings(
+        ctx=plan.ctx,
+        slots=plan.slots,
+        ctx_auto=chosen.ctx is None,
+        slots_auto=chosen.slots is None,
+        engine=chosen.engine,
+        weights=chosen.weights,
+        activations=chosen.activations,
+        device="cpu",
+        threads=chosen.threads or 0,
+        step_timeout=float(chosen.step_timeout),
+        cache_ram_mib=cache_ram,
+        cache_ram_auto=chosen.cache_ram is None,
+        share_cache=chosen.share_cache,
+        speculation=chosen.speculation,
+    )
 
 
 def server_settings(chosen: Settings) -> "ServerSettings":

@@ -10,7 +10,9 @@ from mashbox.cli import console, recipes, statusline
 from mashbox.cli.loading import until_ready
 from mashbox.cli.watch import Files, watch
 from mashbox.engine.engine import EngineStatus, ModelCard
-from mashbox.engine.local import EngineSettings, LocalEngine
+from mashbox.engine.local import LocalEngine
+from mashbox.engine.process import WorkerProcess
+from mashbox.engine.settings import EngineSettings
 from mashbox.facts import ModelFacts
 from mashbox.memory import MemoryPlan
 from mashbox.server.app import create_app, service_of
@@ -22,52 +24,32 @@ from mashbox.settings import Settings
 from mashbox.store import LocalModel
 
 
-def engine_settings(chosen: Settings, plan: MemoryPlan, cache_ram: int) -> EngineSettings:
-    """How the model is run: what was chosen, with what the memory plan settled; ``cache_ram`` is in MiB."""
-    return EngineSettings(
-        ctx=plan.ctx,
-        slots=plan.slots,
-        ctx_auto=chosen.ctx is None,
-        slots_auto=chosen.slots is None,
-        engine=chosen.engine,
-        weights=chosen.weights,
-        activations=chosen.activations,
-        device="cpu",
-        threads=chosen.threads or 0,
-        step_timeout=float(chosen.step_timeout),
-        cache_ram_mib=cache_ram,
-        cache_ram_auto=chosen.cache_ram is None,
-        share_cache=chosen.share_cache,
-        speculation=chosen.speculation,
-    )
-
-
 def serve_model(
     chosen: Settings,
     server: ServerSettings,
     model: LocalModel,
     facts: ModelFacts,
     plan: MemoryPlan,
-    cache_ram: int,
+    settings: EngineSettings,
+    worker: WorkerProcess,
 ) -> None:
-    """Load the model and serve it until told to end; ``cache_ram`` is in MiB.
+    """Serve the model that ``worker`` loads with these settings until told to end.
 
     Raises ModelError, UsageError.
     """
     engine = LocalEngine(
         model,
         facts,
-        engine_settings(chosen, plan, cache_ram),
-        # Where a line is kept at the terminal's bottom, or all are JSON, the worker's own go through us.
-        on_words=console.foreign if chosen.log_json or sys.stderr.isatty() else None,
+        settings,
+        on_words=console.foreign if worker.stderr else None,
+        first=worker,
     )
     files = Files([file.path for file in model.files])
-    began = time.monotonic()
 
     async def beside(url: str) -> None:
         try:
             await until_ready(engine)
-            console.note(f"Ready after {time.monotonic() - began:.1f} s: {url}")
+            console.note(f"Ready after {time.monotonic() - worker.began:.1f} s: {url}")
             tell_what_fits(engine.card, plan)
             tell(recipes.recipes(url, model, ctx=engine.card.max_model_len, keyed=server.keyed))
             console.note("Ctrl-C ends the server.")

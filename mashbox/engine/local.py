@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -16,68 +15,15 @@ from mashbox.engine.dialect import AnswerReader, Dialect, Output, joined
 from mashbox.engine.engine import EngineStatus, ModelCard
 from mashbox.engine.events import Event, Finished, FinishReason, Text, Thinking, Timings, Usage
 from mashbox.engine.identity import cache_namespace, component_set_sha, deployment_id
+from mashbox.engine.process import WORKER_COMMAND, WorkerProcess
 from mashbox.engine.request import EncodedPrompt, Request
-from mashbox.engine.supervisor import WORKER_COMMAND, Supervisor
+from mashbox.engine.settings import EngineSettings, start_message
+from mashbox.engine.supervisor import Supervisor
 from mashbox.engine.tokenizer import ModelTokenizer
-from mashbox.engine.wire import Cancel, Failed, Ready, Row, Start, Submit, Tokens
-from mashbox.engine.worker.kernels.compile import library_path
+from mashbox.engine.wire import Cancel, Failed, Ready, Row, Submit, Tokens
 from mashbox.errors import InvalidRequest, MashboxError, PromptTooLong, WorkerFault
 from mashbox.facts import ModelFacts
 from mashbox.store import LocalModel
-
-
-class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a model is run; ``ctx`` and ``slots`` are already chosen, see ``capacity.plan``.
-
-    ``ctx_auto``, ``slots_auto`` and ``cache_ram_auto``: nobody asked for it. Where the engine that runs in
-    the end is not the one that was planned for, such a choice is made anew.
-    """
-
-    ctx: int
-    slots: int
-    ctx_auto: bool = False
-    slots_auto: bool = False
-    engine: Literal["auto", "exact", "fast"] = "auto"
-    weights: str = "auto"
-    activations: int = 16
-    device: str = "cpu"
-    threads: int = 0
-    step_timeout: float = 60.0
-    cache_ram_mib: int = 0
-    cache_ram_auto: bool = False
-    share_cache: bool = False
-    speculation: Literal["auto", "off"] = "auto"
-
-    @property
-    def deployment(self) -> list[object]:
-        """What results depend on. Not the prompt cache: states come back from it to the bit. Nor speculation:
-        it changes no token. The kernels are part of it: without them, auto is the exact engine."""
-        kernels = library_path()
-        built = kernels.name if kernels.exists() and self.engine != "exact" else ""
-        how = [self.engine, self.weights, self.activations, self.device, self.threads]
-        return [self.ctx, self.slots, *how, built]
-
-
-def start_message(model: LocalModel, settings: EngineSettings) -> Start:
-    """What a worker is told to serve ``model`` so."""
-    return Start(
-        model=str(model.weights),
-        format=model.format,
-        tokenizer=str(model.tokenizer),
-        ctx=settings.ctx,
-        slots=settings.slots,
-        ctx_auto=settings.ctx_auto,
-        slots_auto=settings.slots_auto,
-        engine=settings.engine,
-        weights=settings.weights,
-        activations=settings.activations,
-        device=settings.device,
-        threads=settings.threads,
-        cache_bytes=settings.cache_ram_mib << 20,
-        cache_auto=settings.cache_ram_auto,
-        share_cache=settings.share_cache,
-        speculation=settings.speculation,
-    )
 
 
 def _file_name(model: LocalModel) -> str:
@@ -134,7 +80,8 @@ class _Speculation:
 class LocalEngine:
     """Implements :class:`mashbox.engine.engine.Engine` over a worker process.
 
-    ``on_words`` gets what the worker writes to stderr, see :class:`~mashbox.engine.supervisor.Supervisor`.
+    ``on_words`` gets what the worker writes to stderr, ``first`` is one that was started already with these
+    settings, see :class:`~mashbox.engine.supervisor.Supervisor`.
     """
 
     def __init__(
@@ -144,6 +91,7 @@ class LocalEngine:
         settings: EngineSettings,
         worker: tuple[str, ...] = WORKER_COMMAND,
         on_words: Callable[[str], None] | None = None,
+        first: WorkerProcess | None = None,
     ) -> None:
         tools = model.spec.tools if model.spec else None
         self._dialect = Dialect(ModelTokenizer.load(model.tokenizer), tools)
@@ -166,6 +114,7 @@ class LocalEngine:
             worker,
             settings.step_timeout,
             on_words,
+            first,
         )
         # Requests that a fault interrupted run again one by one: the one that kills the worker dies alone.
         self._quarantine = asyncio.Lock()

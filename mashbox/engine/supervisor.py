@@ -1,8 +1,6 @@
 """Starts the worker process, talks to it, and starts it again when it dies."""
 
 import asyncio
-import os
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal
@@ -10,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from mashbox.engine.endings import how_it_ended
+from mashbox.engine.process import WORKER_COMMAND, Connection, WorkerProcess
 from mashbox.engine.wire import (
     Cancel,
     Failed,
@@ -21,21 +20,11 @@ from mashbox.engine.wire import (
     Submit,
     Tokens,
     Up,
-    frame_length,
-    pack,
-    unpack_up,
 )
-from mashbox.engine.words import Words
 from mashbox.errors import EngineLoading
 
 # Seconds before a restart: doubled at each death, set back once a worker has been ready for this long.
 FIRST_BACKOFF, LAST_BACKOFF, CALM = 0.5, 30.0, 60.0
-
-# Threads that wait for each other spin for a moment, then sleep: on a busy machine, spinning on takes the
-# core from the very thread that is waited for, and made decoding five times slower.
-ENVIRONMENT = {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false", "GOMP_SPINCOUNT": "1000"}
-
-WORKER_COMMAND = (sys.executable, "-m", "mashbox.engine.worker.main")
 
 # A worker that dies this often without ever having been ready will not be ready the next time either.
 GIVE_UP = 3
@@ -52,7 +41,8 @@ class Supervisor:
     ``on_death`` the reason of an end.
 
     ``stats`` are those of the worker that runs, its counts over all workers there were. ``on_words`` gets
-    what it writes to stderr, a line at a time; without it that is our own stderr.
+    what it writes to stderr, a line at a time; without it that is our own stderr. ``first`` is a worker that
+    has been started already, with ``start``.
     """
 
     def __init__(
@@ -63,8 +53,10 @@ class Supervisor:
         command: tuple[str, ...] = WORKER_COMMAND,
         step_timeout: float = 60.0,
         on_words: Callable[[str], None] | None = None,
+        first: WorkerProcess | None = None,
     ) -> None:
         self._start = start
+        self._first = first
         self._on_words = on_words
         self._step_timeout = step_timeout
         self._outstanding: set[int] = set()
@@ -73,7 +65,8 @@ class Supervisor:
         self._on_message = on_message
         self._on_death = on_death
         self._command = command
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: WorkerProcess | None = None
+        self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Condition()
         self.state: State = "stopped"
@@ -132,10 +125,9 @@ class Supervisor:
             self._outstanding.add(message.id)
         self._write(message)
 
-    def _write(self, message: Start | Submit | Cancel | Shutdown) -> None:
-        process = self._process
-        if process and process.stdin and not process.stdin.is_closing():
-            process.stdin.write(pack(message))
+    def _write(self, message: Submit | Cancel | Shutdown) -> None:
+        if self._connection:
+            self._connection.write(message)
 
     async def _run(self) -> None:
         backoff, stillborn, was_ready = FIRST_BACKOFF, 0, False
@@ -185,44 +177,32 @@ class Supervisor:
 
     async def _one_life(self) -> str:
         """Start a worker and read from it until it ends; returns why it ended."""
-        words = await Words.open(self._on_words) if self._on_words else None
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *self._command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=words.fd if words else None,
-                # Ctrl-C in the terminal is ours to act on, from the worker's first moment on.
-                start_new_session=True,
-                env=ENVIRONMENT | os.environ,
-            )
-        finally:
-            if words:
-                words.began()
+        process, self._first = self._first, None
+        process = process or WorkerProcess(
+            self._start, heard=self._on_words is not None, command=self._command
+        )
         self._process = process
         self._outstanding.clear()
         self._stuck = 0.0
         self._heard += 1
-        watch = asyncio.create_task(self._watch(process), name="worker watch")
-        try:
-            self._write(self._start)
-            assert process.stdout
-            with suppress(asyncio.IncompleteReadError, ConnectionError):
-                while True:
-                    head = await process.stdout.readexactly(4)
-                    await self._handle(unpack_up(await process.stdout.readexactly(frame_length(head))))
-            code = await process.wait()
-            if self._stuck:
-                return f"The model's process was stuck: no word for {self._stuck:g} s. It was ended."
-            return f"The model's process {how_it_ended(code)}."
-        finally:
-            watch.cancel()
-            if process.returncode is None:
+        with process:
+            connection = self._connection = await Connection.open(process, self._on_words)
+            watch = asyncio.create_task(self._watch(process), name="worker watch")
+            try:
+                with suppress(asyncio.IncompleteReadError, ConnectionError):
+                    while True:
+                        await self._handle(await connection.read())
+                code = await process.wait()
+            finally:
+                watch.cancel()
                 process.kill()
-            if words:
-                await words.end()
+                await process.wait()
+                await connection.close()
+        if self._stuck:
+            return f"The model's process was stuck: no word for {self._stuck:g} s. It was ended."
+        return f"The model's process {how_it_ended(code)}."
 
-    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+    async def _watch(self, process: WorkerProcess) -> None:
         """Kill a worker that has requests, or loads, and says nothing: a step without end, a stopped process.
 
         Its silence is counted in our own looks at it, not on the clock: while this process was stopped too

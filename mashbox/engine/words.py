@@ -2,11 +2,10 @@
 
 import asyncio
 import codecs
-import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Self
+from typing import BinaryIO, Self
 
 # Seconds for what a dead process has written: one that it started may still hold the pipe.
 LAST_WORDS = 1.0
@@ -16,29 +15,20 @@ LONGEST_LINE = 8192
 
 
 class Words:
-    """A pipe for one process: give it ``fd`` as its stderr, then call :meth:`began`, and at last :meth:`end`.
+    """What comes out of one process' stderr. Made by :meth:`open`; call :meth:`end` when it has ended."""
 
-    A pipe of our own, since asyncio's belong to the process, which counts as running while another holds one.
-    """
-
-    def __init__(self, fd: int, transport: asyncio.ReadTransport, task: asyncio.Task[None]) -> None:
-        self.fd = fd
+    def __init__(self, transport: asyncio.ReadTransport, task: asyncio.Task[None]) -> None:
         self._transport = transport
         self._task = task
 
     @classmethod
-    async def open(cls, say: Callable[[str], None]) -> Self:
-        """Must run where the process is started; ``say`` gets each line that is not blank."""
-        ours, theirs = os.pipe()
+    async def open(cls, pipe: BinaryIO, say: Callable[[str], None]) -> Self:
+        """Reads our end of the pipe; ``say`` gets each line that is not blank."""
         reader = asyncio.StreamReader()
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ours, "rb", 0)
+            lambda: asyncio.StreamReaderProtocol(reader), pipe
         )
-        return cls(theirs, transport, asyncio.create_task(_pass_on(reader, say), name="words"))
-
-    def began(self) -> None:
-        """The process has its end of the pipe: ours of it is closed."""
-        os.close(self.fd)
+        return cls(transport, asyncio.create_task(_pass_on(reader, say), name="words"))
 
     async def end(self) -> None:
         """Pass on what is left, and close the pipe."""

@@ -5,7 +5,7 @@ which hashes), fetched into the model's folder with ``.part`` files that a later
 the promised hashes, given a tokenizer where the weights are a GGUF, and recorded last.
 """
 
+from mashbox.pull.ensuring import ensure
 from mashbox.pull.progress import Progress, Silent
-from mashbox.pull.pull import ensure
 
 __all__ = ["Progress", "Silent", "ensure"]

@@ -1,7 +1,7 @@
 """One TCP connection: small buffers, and an end to clients that take nothing or say nothing.
 
 A client that stops reading must be noticed, so little may hide in buffers: the listening socket's send
-buffer and the transport's write buffer are both kept small (see :data:`BUFFER_BYTES`).
+buffer and the transport's write buffer are both kept small (see :data:`~mashbox.server.listen.BUFFER_BYTES`).
 """
 
 import array
@@ -15,12 +15,11 @@ import msgspec
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from mashbox.server.listen import BUFFER_BYTES
+
 if sys.platform != "win32":
     import fcntl
     import termios
-
-BUFFER_BYTES = 16 * 1024
-"""Asked of the kernel for a socket's send buffer (Linux doubles it) and of the transport."""
 
 MOST_PIPELINED = 8
 """Requests that a client may send ahead on one connection."""

@@ -6,13 +6,15 @@ route's, no message of an error (which could quote the prompt).
 
 import logging
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from litestar.types import Scope
 
 from mashbox.engine.events import Finished
 from mashbox.engine.request import Request
+
+if TYPE_CHECKING:
+    from litestar.types import Scope
 
 log = logging.getLogger("mashbox.request")
 
@@ -112,7 +114,7 @@ class Record(msgspec.Struct, kw_only=True):
         return " ".join([*head, *(f"{name}={value}" for name, value in fields.items())])
 
 
-def record_of(scope: Scope) -> Record:
+def record_of(scope: "Scope") -> Record:
     """The record of the request that is being answered; one that nobody writes outside of a server."""
     record = scope.get("state", {}).get("record")
     return record if isinstance(record, Record) else Record(request_id="", method="", route="")

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from mashbox import facts
 from mashbox.cli import certifying
 from mashbox.cli.main import app
-from mashbox.cli.serving import engine_settings
+from mashbox.cli.run import engine_settings
 from mashbox.engine.certificates import Report
 from mashbox.engine.local import LocalEngine
 from mashbox.engine.worker.load.model import build_empty, fill

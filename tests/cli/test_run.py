@@ -1,5 +1,6 @@
 """``mashbox run``: what it refuses, what it prints, and one real server from start to end."""
 
+import contextlib
 import json
 import logging
 import os
@@ -23,7 +24,9 @@ from mashbox import facts, memory, pull
 from mashbox.cli import console, recipes, serving
 from mashbox.cli.client import Client
 from mashbox.cli.main import app
-from mashbox.engine.local import start_message
+from mashbox.cli.run import engine_settings
+from mashbox.engine import process
+from mashbox.engine.settings import start_message
 from mashbox.memory import MemoryPlan
 from mashbox.settings import Settings
 from mashbox.store import LocalModel
@@ -62,6 +65,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     monkeypatch.setattr(pull, "ensure", ensure)
     monkeypatch.setattr(facts, "read_facts", lambda weights, format: some_facts(limit=4096))
     monkeypatch.setattr(memory, "available_memory", lambda: 8 * 10**9)
+    monkeypatch.setattr(process, "WorkerProcess", lambda start, heard: contextlib.nullcontext((start, heard)))
     monkeypatch.setattr(serving, "serve_model", lambda *arguments: calls.append(("serve", *arguments)))
     return calls
 
@@ -97,7 +101,8 @@ def test_flags_reach_the_server(served: list[tuple[Any, ...]], monkeypatch: pyte
     )
     assert result.exit_code == 0, result.stderr
     assert served[0] == ("pull", "org/repo")
-    _, chosen, server, _, _, plan, _ = served[1]
+    _, chosen, server, _, _, plan, settings, (start, heard) = served[1]
+    assert start == start_message(MODEL, settings) and heard is sys.stderr.isatty()
     assert (server.host, server.allow_hosts, server.api_keys) == ("0.0.0.0", ("a.b", "c"), ("k",))
     assert (server.ui, server.max_body_mib, server.drain_s, server.read_timeout_s) == (True, 1, 7.0, 9.0)
     assert (plan.ctx, plan.slots, chosen.engine) == (512, 3, "auto")
@@ -114,18 +119,18 @@ def test_every_choice_reaches_the_worker() -> None:
         step_timeout=7,
     )
     plan = MemoryPlan(ctx=512, slots=3, weights=1, kv=1, working=1)
-    settings = serving.engine_settings(chosen, plan, cache_ram=5)
+    settings = engine_settings(chosen, plan, cache_ram=5)
     assert settings.step_timeout == 7.0
     start = start_message(MODEL, settings)
     assert (start.ctx, start.slots, start.engine, start.weights, start.threads) == (512, 3, "fast", "q8", 3)
     assert start.activations == 8
     assert (start.share_cache, start.speculation, start.cache_bytes) == (True, "off", 5 << 20)
     # What is left to us stays so.
-    usual = start_message(MODEL, serving.engine_settings(Settings(), plan, cache_ram=0))
+    usual = start_message(MODEL, engine_settings(Settings(), plan, cache_ram=0))
     assert usual.activations == 16
     assert (usual.share_cache, usual.speculation, usual.engine, usual.threads) == (False, "auto", "auto", 0)
     assert usual.ctx_auto and usual.slots_auto and usual.cache_auto
-    asked = start_message(MODEL, serving.engine_settings(Settings(ctx=512, slots=3), plan, cache_ram=0))
+    asked = start_message(MODEL, engine_settings(Settings(ctx=512, slots=3), plan, cache_ram=0))
     assert not asked.ctx_auto and not asked.slots_auto
 
 

@@ -14,8 +14,9 @@ import pytest
 from mashbox.engine.dialect import Dialect
 from mashbox.engine.engine import Engine
 from mashbox.engine.events import Event, Finished, Text
-from mashbox.engine.local import EngineSettings, LocalEngine, _Answer
+from mashbox.engine.local import LocalEngine, _Answer
 from mashbox.engine.request import Conversation, EncodedPrompt, Request, Sampling
+from mashbox.engine.settings import EngineSettings
 from mashbox.engine.supervisor import Supervisor
 from mashbox.engine.tokenizer import ModelTokenizer
 from mashbox.engine.wire import Cancel, Row, Submit

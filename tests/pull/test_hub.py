@@ -23,7 +23,8 @@ from mashbox.errors import (
     UnsupportedModel,
     WrongHash,
 )
-from mashbox.pull import ensure, pull, transfer
+from mashbox.pull import ensure, transfer
+from mashbox.pull import fetch as fetching
 from tests.marks import slow_but
 from tests.patience import PATIENCE
 from tests.pull.conftest import Recorder
@@ -153,7 +154,7 @@ def test_small_files_are_held_to_their_hash_too(hub: Hub, fault: str, file: str)
 
 def test_large_files_are_fetched_several_at_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
 
-    monkeypatch.setattr(pull, "LARGE", 1)
+    monkeypatch.setattr(fetching, "LARGE", 1)
     files = hub.repos["org/tiny"] = tiny_safetensors(3)
     together, fetch = threading.Barrier(3), transfer.fetch
 

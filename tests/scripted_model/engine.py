@@ -7,8 +7,9 @@ from pathlib import Path
 import msgspec
 
 from mashbox.engine.events import Event, Finished
-from mashbox.engine.local import EngineSettings, LocalEngine
+from mashbox.engine.local import LocalEngine
 from mashbox.engine.request import Conversation, EncodedPrompt, Request
+from mashbox.engine.settings import EngineSettings
 from mashbox.facts import ModelFacts
 from mashbox.store import LocalModel
 from tests.scripted_model.script import Rule

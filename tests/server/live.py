@@ -13,7 +13,8 @@ import httpx
 from mashbox.engine.engine import Engine
 from mashbox.server.app import create_app, service_of
 from mashbox.server.keys import Keys
-from mashbox.server.serve import build_server, open_socket
+from mashbox.server.listen import open_socket
+from mashbox.server.serve import build_server
 from mashbox.server.settings import ServerSettings
 from tests.patience import PATIENCE
 from tests.server.schema import check

@@ -16,8 +16,8 @@ import pytest
 
 from mashbox.errors import BadWeights, UsageError
 from mashbox.server.app import create_app
-from mashbox.server.connection import BUFFER_BYTES
-from mashbox.server.serve import check_exposure, open_socket, serve
+from mashbox.server.listen import BUFFER_BYTES, check_exposure, open_socket
+from mashbox.server.serve import serve
 from mashbox.server.settings import ServerSettings, is_loopback
 from tests.patience import PATIENCE
 from tests.server.live import events_of, eventually

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from mashbox.engine.local import EngineSettings, LocalEngine
+from mashbox.engine.local import LocalEngine
+from mashbox.engine.settings import EngineSettings
 from mashbox.facts import read_facts
 from mashbox.store import find
 from tests.conftest import home

@@ -12,8 +12,9 @@ import torch
 from mashbox.capacity import SLOTS, choose
 from mashbox.engine.events import Finished
 from mashbox.engine.gguf_tokenizer import write_tokenizer
-from mashbox.engine.local import EngineSettings, LocalEngine
+from mashbox.engine.local import LocalEngine
 from mashbox.engine.request import EncodedPrompt, Request
+from mashbox.engine.settings import EngineSettings
 from mashbox.engine.wire import Start
 from mashbox.engine.worker.build import build_runner
 from mashbox.engine.worker.load.model import build_empty

@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from mashbox.engine.local import EngineSettings, LocalEngine
+from mashbox.engine.local import LocalEngine
+from mashbox.engine.settings import EngineSettings
 from mashbox.facts import read_facts
 from mashbox.store import LocalModel
 from tests.engine.letters import Letters

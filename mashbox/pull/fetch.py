@@ -1,6 +1,5 @@
 """The way of one pull, whichever source it comes from."""
 
-import contextlib
 import errno
 import functools
 import os
@@ -8,74 +7,24 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from filelock import Timeout
-
 from mashbox import store
 from mashbox.catalog import HubSource, LocalSource, Source, UrlSource, WheelSource
 from mashbox.errors import BadWeights, NoNetwork, NoSpace, NotFound, UnknownModel
 from mashbox.pull import cached, hub, local, parallel, safetensors, transfer, url, wheel
 from mashbox.pull.plan import Plan, Wanted
-from mashbox.pull.progress import CHECKING, FETCHING, Progress, Silent
+from mashbox.pull.progress import CHECKING, FETCHING, Progress
 from mashbox.pull.verify import Digest, check_space
 from mashbox.store import LocalModel, Name
-
-_SILENT = Silent()
 
 LARGE = 16 << 20
 """Files of at least so many bytes are fetched several at once."""
 
 
-def ensure(name: str, progress: Progress = _SILENT, *, repair: bool = False) -> LocalModel:
-    """The model of that name, fetched first when it is not here.
+def fetch(wanted: Name, progress: Progress) -> LocalModel:
+    """Fetch a model that is not here; for who holds its lock.
 
-    ``repair`` fetches again what is damaged or has changed, which is otherwise BadWeights. Raises
-    UnknownModel, a PullError, or a ModelError for files that mashbox can't serve.
+    The sources are tried in order; one that is out of reach or lacks the file gives way to the next.
     """
-    wanted = store.identify(name)
-    found = _whole(name, repair=repair)
-    if found is not None:
-        return found
-    lock = store.lock(wanted)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        progress.note(f"Another process is pulling {wanted.id}; waiting for it")
-        lock.acquire()
-    try:
-        # Whoever held the lock may have finished the work.
-        found = _whole(name, repair=repair)
-        if found is None:
-            wanted.folder.mkdir(parents=True, exist_ok=True)
-            found = _pull(wanted, progress)
-        return found
-    finally:
-        with contextlib.suppress(OSError):
-            # Of a pull that got nothing no trace is left; any other folder is not empty.
-            wanted.folder.rmdir()
-        lock.release()
-
-
-def _whole(name: str, *, repair: bool) -> LocalModel | None:
-    try:
-        return store.lookup(name)
-    except BadWeights:
-        if repair:
-            return None
-        raise
-
-
-def _sources(wanted: Name) -> Sequence[Source]:
-    if wanted.spec is not None:
-        return wanted.spec.sources
-    if wanted.path is not None:
-        return [LocalSource(path=str(wanted.path))]
-    if wanted.repo is not None:
-        return [hub.source_of(wanted.repo, wanted.file)]
-    raise UnknownModel(f"Where {wanted.id!r} came from is not known any more.", "See: mashbox pull --list")
-
-
-def _pull(wanted: Name, progress: Progress) -> LocalModel:
-    """Try the sources in order; one that is out of reach or lacks the file gives way to the next."""
     first: NoNetwork | NotFound | None = None
     for source in _sources(wanted):
         try:
@@ -91,6 +40,16 @@ def _pull(wanted: Name, progress: Progress) -> LocalModel:
             ) from error
     assert first is not None, "a source is never an empty list"
     raise first
+
+
+def _sources(wanted: Name) -> Sequence[Source]:
+    if wanted.spec is not None:
+        return wanted.spec.sources
+    if wanted.path is not None:
+        return [LocalSource(path=str(wanted.path))]
+    if wanted.repo is not None:
+        return [hub.source_of(wanted.repo, wanted.file)]
+    raise UnknownModel(f"Where {wanted.id!r} came from is not known any more.", "See: mashbox pull --list")
 
 
 def _pull_from(source: Source, wanted: Name, progress: Progress) -> LocalModel:
