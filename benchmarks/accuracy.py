@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from servers import free_port, machine, peer_command, serving, url_of
 
@@ -64,9 +65,9 @@ class Row:
 def logits_of(runner: Any, ids: Sequence[int]) -> torch.Tensor:
     """Float32 [tokens, vocab]: what follows each token, read one at a time as in decoding."""
     runner.reset(0)
-    rows = [runner.prefill(0, ids[:1], logits=True).clone()]
-    rows += [runner.decode([0], [token])[0].clone() for token in ids[1:]]
-    return torch.stack(rows).float()
+    rows = [runner.prefill(0, ids[:1], logits=True).copy()]
+    rows += [runner.decode([0], [token])[0].copy() for token in ids[1:]]
+    return torch.from_numpy(np.stack(rows))
 
 
 def sampled(runner: Any, beginning: list[int], tokens: int, seed: int) -> list[int]:
@@ -76,7 +77,7 @@ def sampled(runner: Any, beginning: list[int], tokens: int, seed: int) -> list[i
     runner.reset(0)
     logits = runner.prefill(0, ids, logits=True)
     for _ in range(tokens):
-        chances = torch.softmax(logits.float().reshape(-1), -1)
+        chances = torch.softmax(torch.from_numpy(logits.reshape(-1)), -1)
         ids.append(int(torch.multinomial(chances, 1, generator=random)))
         logits = runner.decode([0], [ids[-1]])
     return ids
@@ -84,7 +85,7 @@ def sampled(runner: Any, beginning: list[int], tokens: int, seed: int) -> list[i
 
 def runner_of(model: LocalModel, options: argparse.Namespace, **more: Any) -> Any:
     wanted = Start(
-        model=model.weights,
+        model=str(model.weights),
         format=model.format,
         ctx=2 * options.tokens + 64,
         slots=1,
@@ -195,10 +196,9 @@ def main() -> None:
     wanted = reference(model, texts)
     rows = [ours("mashbox, 16-bit activations", runner, texts, wanted, options.top)]
     del runner
-    if "activations" in Start.__struct_fields__:
-        eight = runner_of(model, options, activations=8)
-        rows.append(ours("mashbox, 8-bit activations", eight, texts, wanted, options.top))
-        del eight
+    eight = runner_of(model, options, activations=8)
+    rows.append(ours("mashbox, 8-bit activations", eight, texts, wanted, options.top))
+    del eight
     if options.peer:
         print("llama-server, position by position ...", file=sys.stderr)
         rows.append(theirs(options, model, texts, wanted))

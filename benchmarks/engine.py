@@ -20,7 +20,7 @@ PROMPTS = (512, 2048)
 DECODE_TOKENS = 128
 
 
-def measure_ours(model: str, engine: str, threads: int, kind: str) -> float:
+def measure_ours(model: str, engine: str, activations: int, threads: int, kind: str) -> float:
     """Tokens per second of one kind, in this process."""
     import torch
 
@@ -38,6 +38,7 @@ def measure_ours(model: str, engine: str, threads: int, kind: str) -> float:
             ctx=4096,
             slots=rows,
             engine=engine,  # type: ignore[arg-type]
+            activations=activations,
             threads=threads,
         ),
         lambda *_: None,
@@ -70,10 +71,10 @@ def _timed_prefill(runner: object, ids: list[int], piece: int) -> float:
     return best
 
 
-def ours(model: str, engine: str, threads: int, kind: str) -> float:
+def ours(model: str, engine: str, activations: int, threads: int, kind: str) -> float:
     """The same in a fresh process."""
     command = [sys.executable, __file__, "--model", model, "--engine", engine, "--threads", str(threads)]
-    command += ["--child", kind]
+    command += ["--activations", str(activations), "--child", kind]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
@@ -102,16 +103,20 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2-135m", help="a pulled model or a path")
     parser.add_argument("--peer", type=Path, help="folder with llama-bench")
     parser.add_argument("--engine", default="exact", choices=["exact", "fast"])
+    parser.add_argument("--activations", type=int, default=16, choices=(16, 8))
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        print(measure_ours(options.model, options.engine, options.threads, options.child))
+        print(
+            measure_ours(options.model, options.engine, options.activations, options.threads, options.child)
+        )
         return
     from mashbox.store import find
 
     weights = find(options.model).weights
+    how = (options.engine, options.activations, options.threads)
     print("| figure | mashbox t/s | llama-bench t/s | ratio, median | ratio, range |")
     print("|---|---|---|---|---|")
     for kind in (*(f"prefill{size}" for size in PROMPTS), "decode1", "decode4"):
@@ -120,9 +125,7 @@ def main() -> None:
         if options.peer and kind != "decode4":
             binary = options.peer / "llama-bench"
             versus = lambda kind=kind, binary=binary: peer(binary, weights, options.threads, kind)  # noqa: E731
-        first, second = pairs(
-            lambda kind=kind: ours(options.model, options.engine, options.threads, kind), versus, options.runs
-        )
+        first, second = pairs(lambda kind=kind: ours(options.model, *how, kind), versus, options.runs)
         line = f"| {kind} | {statistics.median(first):.0f} |"
         if second:
             ratios = [a / b for a, b in zip(first, second, strict=True)]

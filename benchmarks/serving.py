@@ -77,6 +77,7 @@ class Bench:
     ctx: int
     peer: Path | None
     engine: str
+    activations: int
 
     def commands(self) -> list[tuple[str, list[str], int]]:
         """Name, command and port of each server."""
@@ -86,6 +87,8 @@ class Bench:
             *mashbox_command(str(self.model.weights), port, self.ctx, self.slots),
             "--engine",
             self.engine,
+            "--activations",
+            str(self.activations),
         ]
         found = [("mashbox", [*ours, *same], port)]
         if self.peer:
@@ -262,7 +265,8 @@ def without_server(bench: Bench) -> None:
         "--model",
         str(bench.model.weights),
     ]
-    command += ["--engine", bench.engine, "--threads", str(bench.threads), "--runs", str(bench.pairs)]
+    command += ["--engine", bench.engine, "--activations", str(bench.activations)]
+    command += ["--threads", str(bench.threads), "--runs", str(bench.pairs)]
     subprocess.run([*command, *(["--peer", str(bench.peer)] if bench.peer else [])], check=True)
 
 
@@ -272,6 +276,7 @@ def main() -> None:
     parser.add_argument("--peer", type=Path, help="folder with llama-server and llama-bench")
     parser.add_argument("--figures", default=",".join(FIGURES[:-1]), help="some of them")
     parser.add_argument("--engine", default="fast", help="as of mashbox run")
+    parser.add_argument("--activations", type=int, default=16, choices=(16, 8), help="as of mashbox run")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--slots", type=int, default=8)
     parser.add_argument("--ctx", type=int, default=4_096, help="tokens a slot")
@@ -296,6 +301,7 @@ def main() -> None:
         ctx=options.ctx,
         peer=options.peer,
         engine=options.engine,
+        activations=options.activations,
     )
     shape = f"{bench.threads} threads, {bench.slots} slots of {bench.ctx:,} tokens"
     print(f"{machine()}; {model.weights.name}, {shape}; {bench.pairs} pairs\n")
