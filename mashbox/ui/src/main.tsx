@@ -1,10 +1,10 @@
 import { render } from "preact";
+import { followAddress } from "./app/address";
 import { App } from "./app/app";
-import { open } from "./app/actions";
 import { load } from "./app/store";
 
 await load();
-await open(location.hash.slice(1) || null);
+await followAddress();
 const app = document.getElementById("app")!;
 render(<App />, app);
 // With all that is kept of the open conversation.
