@@ -2,11 +2,9 @@
 
 import contextlib
 import os
-import signal
 import stat
 import sys
 from collections.abc import Iterator
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,6 +15,7 @@ from mashbox.errors import Unreachable, UsageError
 if TYPE_CHECKING:
     from mashbox.cli.client import Client
     from mashbox.cli.conversation import Conversation
+    from mashbox.cli.leaving import Leaving
     from mashbox.cli.talk import Options
 
 EPILOG = (
@@ -84,14 +83,16 @@ def chat(
     if question is None and not console.interactive():
         raise UsageError("There is no message.", "Give one as an argument, or on stdin.")
     from mashbox.cli.conversation import Conversation
+    from mashbox.cli.leaving import Leaving
     from mashbox.cli.talk import Options, pick_model
 
+    leaving = Leaving()
     keys = console.held_keys() if question is None else contextlib.nullcontext()
-    with _ending_on_signals(), keys, connected(chosen.url, model, api_key) as (client, own):
+    with leaving.on_signals(), keys, connected(chosen.url, model, api_key) as (client, own):
         options = Options(temperature=chosen.temperature, max_tokens=chosen.max_tokens, think=chosen.think)
         options.choose(pick_model(client, None if own else model))
         if question is None:
-            _dialogue(client, Conversation(chosen.system), options)
+            _dialogue(client, Conversation(chosen.system), options, leaving)
         else:
             _once(client, Conversation(chosen.system), options, question)
 
@@ -167,7 +168,7 @@ def _is_mashbox(client: "Client") -> bool:
         return False
 
 
-def _dialogue(client: "Client", talk: "Conversation", options: "Options") -> None:
+def _dialogue(client: "Client", talk: "Conversation", options: "Options", leaving: "Leaving") -> None:
     from mashbox.cli.prompt import reader
     from mashbox.cli.talk import Talk
 
@@ -175,7 +176,7 @@ def _dialogue(client: "Client", talk: "Conversation", options: "Options") -> Non
     title = console.wrapped(f"{options.title() if options.model else client.url} · /help for help", screen)
     screen.print(title, style="dim", markup=False, soft_wrap=True)
     dialogue = Talk(client, talk, options, screen)
-    dialogue.run(reader(dialogue))
+    dialogue.run(reader(dialogue, leaving))
 
 
 def _once(client: "Client", talk: "Conversation", options: "Options", question: str) -> None:
@@ -197,18 +198,3 @@ def _once(client: "Client", talk: "Conversation", options: "Options", question: 
             console.warn("The answer was cut off by the token limit.")
     if not text.endswith("\n"):
         sys.stdout.write("\n")
-
-
-@contextlib.contextmanager
-def _ending_on_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP (a closed terminal) unwind like an exit, so that our own server ends too."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -3,13 +3,15 @@
 from collections.abc import Iterable
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.application import Application, run_in_terminal
+from prompt_toolkit.application.current import get_app, get_app_session
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import HTML
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
+from mashbox.cli.leaving import Leaving
 from mashbox.cli.talk import COMMANDS, Ask, Talk
 from mashbox.paths import state_dir
 
@@ -70,7 +72,7 @@ def _keys(talk: Talk) -> KeyBindings:
     return keys
 
 
-def reader(talk: Talk) -> Ask:
+def reader(talk: Talk, leaving: Leaving) -> Ask:
     """Reads messages from the terminal; what was typed is remembered in the state folder."""
     path = state_dir() / "chat_history"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,4 +86,27 @@ def reader(talk: Talk) -> Ask:
         multiline=True,
         prompt_continuation="  ",
     )
-    return lambda prefill: session.prompt(HTML("<ansigreen><b>&gt; </b></ansigreen>"), default=prefill)
+
+    def end_if_asked() -> None:
+        if leaving.asked:
+            _close(get_app())
+
+    def ask(prefill: str) -> str:
+        with leaving.deferred(_end):
+            return session.prompt(
+                HTML("<ansigreen><b>&gt; </b></ansigreen>"), default=prefill, pre_run=end_if_asked
+            )
+
+    return ask
+
+
+def _end() -> None:
+    """Have the line that is being typed end as on Ctrl-D; before its loop runs, it asks ``asked`` itself."""
+    app = get_app_session().app
+    if app is not None and app.loop is not None:
+        app.loop.call_soon_threadsafe(_close, app)
+
+
+def _close(app: Application[str]) -> None:
+    if app.future is not None and not app.future.done():
+        app.exit(exception=EOFError)

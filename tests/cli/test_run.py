@@ -276,15 +276,20 @@ class Running:
 
     def _read(self) -> None:
         assert self.process.stderr is not None
-        self.lines.extend(self.process.stderr)
+        for line in self.process.stderr:
+            self.lines.append(line)
 
     def url(self) -> str:
         """The URL it prints when it is ready."""
+        return self.said(r"^Ready after .* s: (http://\S+)$")[1]
+
+    def said(self, pattern: str) -> re.Match[str]:
+        """Where a line of it matches, now or later."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and self.process.poll() is None:
-            for line in self.lines:
-                if found := re.search(r"^Ready after .* s: (http://\S+)$", line):
-                    return found[1]
+            for line in self.lines[:]:
+                if found := re.search(pattern, line):
+                    return found
             time.sleep(0.05)
         raise AssertionError("".join(self.lines))
 
@@ -313,8 +318,7 @@ def starter(starter_gguf: Path) -> Iterator[Running]:
 @pytest.mark.real
 def test_a_real_server_from_start_to_ctrl_c(starter: Running) -> None:
     url = starter.url()
-    curl = next(line for line in starter.lines if line.startswith("  curl"))
-    assert f"{url}/v1/chat/completions" in curl
+    assert f"{url}/v1/chat/completions" in starter.said("^  curl.*").string
     answered = subprocess.run(
         ["mashbox", "chat", "--url", url, "--temperature", "0", "Name three planets."],
         capture_output=True,
@@ -340,10 +344,7 @@ def test_a_real_server_from_start_to_ctrl_c(starter: Running) -> None:
 
 @pytest.mark.real
 def test_ctrl_c_while_the_model_loads_is_a_clean_end(starter: Running) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not any(line.startswith(("Starting", "Reading")) for line in starter.lines):
-        assert time.monotonic() < deadline, starter.lines
-        time.sleep(0.02)
+    starter.said("^(Starting|Reading)")
     time.sleep(0.3)
     assert starter.end(signal.SIGINT) == 0
     assert not any("Traceback" in line for line in starter.lines), "".join(starter.lines)
