@@ -18,12 +18,17 @@ import numpy as np
 import torch
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-from mashbox.engine.worker.kernels.cpu import PackedMatrix, best_instructions, pack, product
+from mashbox.engine.worker.kernels.cpu import Instructions, PackedMatrix, best_instructions, pack, product
 
 KINDS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "F16", "BF16")
 ROWS = (1, 2, 4, 8, 16)
 COLS = 2048
-NAMES = ("plain C++", "AVX2", "AVX-512 with VNNI")
+NAMES = {
+    Instructions.PLAIN: "plain C++",
+    Instructions.AVX2: "AVX2",
+    Instructions.AVX_VNNI: "AVX2 with AVX-VNNI",
+    Instructions.AVX512: "AVX-512 with VNNI",
+}
 
 
 def matrix(kind: str, megabytes: int) -> PackedMatrix:
@@ -45,7 +50,7 @@ def measure(kind: str, options: argparse.Namespace, memory: torch.Tensor) -> str
     packed = matrix(kind, options.megabytes)
     shares, best, speed = [], [], 0.0
     for rows in ROWS:
-        x = torch.randn(rows, COLS)
+        x = np.random.default_rng(rows).standard_normal((rows, COLS), np.float32)
         took, ratios = [], []
         for _ in range(options.rounds):
             reading = memory.nbytes / seconds(memory.sum)

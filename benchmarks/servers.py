@@ -46,7 +46,7 @@ def machine() -> str:
         fields = dict(line.split(":", 1) for line in info.read_text().splitlines() if ":" in line)
         known = {key.strip(): value.strip() for key, value in fields.items()}
         name, flags = known.get("model name", name), set(known.get("flags", "").split())
-    wide = [flag for flag in ("avx2", "avx512f", "avx512_vnni") if flag in flags]
+    wide = [flag for flag in ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "amx_int8") if flag in flags]
     return f"{name}, {len(os.sched_getaffinity(0))} cores ({', '.join(wide) or 'no AVX2'})"
 
 

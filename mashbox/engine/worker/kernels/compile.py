@@ -27,9 +27,13 @@ _FLAGS = (
 _AVX2 = ("-mavx2", "-mfma", "-mf16c")
 _OF_A_FILE = {
     "ops_avx2.cpp": _AVX2,
+    "ops_avxvnni.cpp": (*_AVX2, "-mavxvnni"),
     "ops_avx512.cpp": (*_AVX2, "-mavx512f", "-mavx512vl", "-mavx512vnni"),
 }
 """Flags of single files: what they hold is chosen at run time, by what the processor can do."""
+
+_OPTIONAL = ("ops_avxvnni.cpp",)
+"""Files that hold nothing where the compiler (before g++ 11, clang 12) does not know their flags."""
 
 _OF_ANY_PROCESSOR = {"ops_plain.cpp": ("-O2",)}
 """Likewise for any processor: -O3 unrolls the plain kernels for a minute, and makes them no faster."""
@@ -77,6 +81,8 @@ def _build(compiler: str, folder: Path, target: Path) -> str | None:
     jobs = []
     for source in sorted(SOURCES.glob("*.cpp")):
         own = _OF_ANY_PROCESSOR.get(source.name, ()) + (_OF_A_FILE.get(source.name, ()) if intel else ())
+        if source.name in _OPTIONAL and not _knows(compiler, own):
+            own = ()
         command = [
             *compiler.split(),
             *_FLAGS,
@@ -95,6 +101,12 @@ def _build(compiler: str, folder: Path, target: Path) -> str | None:
     link = [*compiler.split(), "-shared", "-pthread", *objects, "-o", str(target)]
     linked = subprocess.run(link, stderr=subprocess.PIPE, text=True, check=False)
     return _last_line(linked.stderr) if linked.returncode else None
+
+
+def _knows(compiler: str, flags: tuple[str, ...]) -> bool:
+    """Whether the compiler takes these flags."""
+    command = [*compiler.split(), *flags, "-x", "c++", "-fsyntax-only", "-"]
+    return subprocess.run(command, input=b"", capture_output=True, check=False).returncode == 0
 
 
 def _last_line(text: str) -> str:

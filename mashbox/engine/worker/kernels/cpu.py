@@ -9,6 +9,7 @@ import ctypes
 import functools
 from ctypes import POINTER, Structure, c_double, c_float, c_int, c_int64, c_void_p
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -90,13 +91,28 @@ def library() -> Any:
     cuts = (c_float, c_int64, c_double, c_double)
     loaded.mashbox_draw.argtypes = (c_void_p, c_int64, *cuts, c_double, c_int)
     loaded.mashbox_draw.restype = c_int64
+    loaded.mashbox_has.argtypes = (c_int,)
     loaded.mashbox_product.argtypes = (POINTER(MatrixStruct), c_void_p, c_int64, *[c_int] * 3, c_void_p)
     return loaded
 
 
-def best_instructions() -> int:
-    """The best instruction set of this processor: 0 plain C++, 1 AVX2, 2 AVX-512 with VNNI."""
-    return int(library().mashbox_best())
+class Instructions(IntEnum):
+    """Instruction sets that have kernels, as ``mashbox_cpu.h`` numbers them; the later, the faster."""
+
+    PLAIN = 0
+    AVX2 = 1
+    AVX_VNNI = 2
+    AVX512 = 3
+
+
+def instructions_here() -> list[Instructions]:
+    """What this processor has of them, and the library was compiled with; plain C++ at least."""
+    return [one for one in Instructions if library().mashbox_has(one)]
+
+
+def best_instructions() -> Instructions:
+    """The fastest of ``instructions_here()``."""
+    return instructions_here()[-1]
 
 
 def can_pack(kind: str) -> bool:

@@ -43,6 +43,16 @@ def test_a_source_that_does_not_compile_is_told(sources: Path) -> None:
     assert not step.library_path().exists()
 
 
+def test_flags_that_the_compiler_does_not_know_are_left_out_of_an_optional_file(
+    sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step, "_OF_ANY_PROCESSOR", {"one.cpp": ("-mno-such-instructions",)})
+    assert "could not be compiled" in str(step.compile_kernels())
+    monkeypatch.setattr(step, "_OPTIONAL", ("one.cpp",))
+    assert step.compile_kernels() is None
+    assert ctypes.CDLL(str(step.library_path())).one() == 1
+
+
 def test_a_missing_compiler_is_told(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: None)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mashbox.engine.request import Sampling
 from mashbox.engine.worker import draw
 from mashbox.engine.worker.draw import kernel_draw, numpy_draw
-from mashbox.engine.worker.kernels.cpu import best_instructions
+from mashbox.engine.worker.kernels.cpu import Instructions, best_instructions
 from mashbox.errors import UsageError
 
 CUTS = st.fixed_dictionaries(
@@ -21,7 +21,7 @@ CUTS = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.parametrize("instructions", sorted({0, best_instructions()}))
+@pytest.mark.parametrize("instructions", sorted({Instructions.PLAIN, best_instructions()}))
 @settings(max_examples=120, deadline=None)
 @given(
     seed=st.integers(0, 9_999),
@@ -32,7 +32,7 @@ CUTS = st.fixed_dictionaries(
     number=st.floats(0, 1, exclude_max=True),
 )
 def test_the_tokens_are_numpys(
-    instructions: int,
+    instructions: Instructions,
     seed: int,
     size: int,
     spread: float,
@@ -52,10 +52,10 @@ def test_the_tokens_are_numpys(
     assert token is not None and row[token] > -np.inf
 
 
-@pytest.mark.parametrize("instructions", sorted({0, best_instructions()}))
+@pytest.mark.parametrize("instructions", sorted({Instructions.PLAIN, best_instructions()}))
 @pytest.mark.parametrize("flaw", [np.nan, np.inf])
 @pytest.mark.parametrize("place", [0, 63, 64, 129])
-def test_a_row_with_a_flaw_gives_no_token(instructions: int, flaw: float, place: int) -> None:
+def test_a_row_with_a_flaw_gives_no_token(instructions: Instructions, flaw: float, place: int) -> None:
     row = np.zeros(130, np.float32)
     row[place] = flaw
     for temperature in (0.0, 1.0):

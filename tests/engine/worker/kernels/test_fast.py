@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mashbox.engine.worker.cache import SlotCache
 from mashbox.engine.worker.exact import ExactRunner
 from mashbox.engine.worker.fast import BLOCK, FastRunner
-from mashbox.engine.worker.kernels.cpu import best_instructions
+from mashbox.engine.worker.kernels.cpu import Instructions, instructions_here
 from mashbox.engine.worker.kernels.decoder import Decoder
 from mashbox.engine.worker.load.model import LoadedModel, build_empty, fill
 from mashbox.engine.worker.load.rotary import rotary_tables
@@ -82,9 +82,9 @@ def narrow(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-@pytest.mark.parametrize("instructions", [0, 1, 2])
-def test_logits_are_those_of_the_exact_runner(instructions: int, narrow: bool, halves: None) -> None:
-    if instructions > best_instructions():
+@pytest.mark.parametrize("instructions", Instructions, ids=lambda one: one.name.lower())
+def test_logits_are_those_of_the_exact_runner(instructions: Instructions, narrow: bool, halves: None) -> None:
+    if instructions not in instructions_here():
         pytest.skip("this processor lacks the instruction set")
     loaded = shared_model("llama")
     module = build_empty(loaded.config, torch.float32)

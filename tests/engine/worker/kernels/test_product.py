@@ -8,7 +8,7 @@ import torch
 from gguf.constants import GGMLQuantizationType
 from gguf.quants import dequantize
 
-from mashbox.engine.worker.kernels.cpu import best_instructions, pack
+from mashbox.engine.worker.kernels.cpu import Instructions, instructions_here, pack
 from tests.engine.worker.kernels.packing import (
     KINDS,
     half_bits,
@@ -27,10 +27,10 @@ def activations(rows: int, cols: int, seed: int = 5) -> torch.Tensor:
     return (torch.randn(rows, cols // 32, 32, generator=generator) * sizes).reshape(rows, cols)
 
 
-@pytest.fixture(params=[0, 1, 2], ids=["plain", "avx2", "avx512"])
-def instructions(request: pytest.FixtureRequest) -> int:
-    chosen: int = request.param
-    if chosen > best_instructions():
+@pytest.fixture(params=Instructions, ids=lambda one: one.name.lower())
+def instructions(request: pytest.FixtureRequest) -> Instructions:
+    chosen: Instructions = request.param
+    if chosen not in instructions_here():
         pytest.skip("this processor lacks the instruction set")
     return chosen
 
@@ -63,7 +63,7 @@ def test_memory_is_little_more_than_the_file(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("outputs", "blocks"), [(8, 1), (64, 9), (13, 3), (1, 2)])
 def test_equals_the_unpacked_product(
-    kind: str, outputs: int, blocks: int, instructions: int, narrow: bool
+    kind: str, outputs: int, blocks: int, instructions: Instructions, narrow: bool
 ) -> None:
     inputs = blocks * inputs_of(kind)
     matrix, weights = random_matrix(outputs, inputs, kind)
@@ -80,9 +80,9 @@ def test_equals_the_unpacked_product(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_is_the_same_bits_alone_in_any_batch_and_with_any_threads(
-    kind: str, instructions: int, narrow: bool
+    kind: str, instructions: Instructions, narrow: bool
 ) -> None:
-    # More than the 16 blocks and the 64 rows that go together, with a rest of either.
+    # More than the 8 or 16 blocks and the 64 rows that go together, with a rest of either.
     inputs = 768 if inputs_of(kind) > 32 else 736
     matrix, _ = random_matrix(77, inputs, kind)
     x = activations(90, inputs)
@@ -97,17 +97,20 @@ def test_a_row_is_the_same_bits_alone_in_any_batch_and_with_any_threads(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_vector_instructions_give_the_same_bits(kind: str, narrow: bool) -> None:
-    if best_instructions() < 2:
-        pytest.skip("this processor has one set of vector instructions")
-    matrix, _ = random_matrix(64, 512, kind)
-    x = activations(19, 512)
-    assert torch.equal(*(product(matrix, x, narrow=narrow, instructions=set_of) for set_of in (1, 2)))
+    vectors = [one for one in instructions_here() if one != Instructions.PLAIN]
+    if len(vectors) < 2:
+        pytest.skip("this processor has no two sets of vector instructions")
+    matrix, _ = random_matrix(77, 768, kind)
+    x = activations(90, 768)
+    for rows in (1, 19, 90):
+        first, *others = (product(matrix, x[:rows], narrow=narrow, instructions=one) for one in vectors)
+        assert all(torch.equal(other, first) for other in others)
 
 
 @pytest.mark.parametrize("kind", ["Q4_1", "Q6_K", "F16"])
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_stays_in_its_row_and_shows(
-    bad: float, kind: str, instructions: int, narrow: bool
+    bad: float, kind: str, instructions: Instructions, narrow: bool
 ) -> None:
     matrix, _ = random_matrix(16, 256, kind)
     x = activations(6, 256)
@@ -119,7 +122,9 @@ def test_what_is_not_finite_stays_in_its_row_and_shows(
     assert torch.equal(found[others], clean[others])
 
 
-def test_zeros_and_tiny_numbers_give_no_more_than_themselves(instructions: int, narrow: bool) -> None:
+def test_zeros_and_tiny_numbers_give_no_more_than_themselves(
+    instructions: Instructions, narrow: bool
+) -> None:
     matrix, _ = random_matrix(16, 64, "Q8_0")
     x = torch.zeros(2, 64)
     x[1] = 1e-38
@@ -131,7 +136,7 @@ def test_zeros_and_tiny_numbers_give_no_more_than_themselves(instructions: int, 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("Q")])
 @pytest.mark.parametrize("code", [0x00, 0x7F, 0x80, 0xFF])
 def test_the_largest_whole_numbers_do_not_overflow(
-    kind: str, code: int, instructions: int, narrow: bool
+    kind: str, code: int, instructions: Instructions, narrow: bool
 ) -> None:
     inputs = inputs_of(kind)
     blocks = random_blocks(1, inputs, kind, code=code)
@@ -143,7 +148,7 @@ def test_the_largest_whole_numbers_do_not_overflow(
 
 
 @pytest.mark.parametrize("scale", [0x0000, 0x8000, 0x0001, 0x03FF, 0x83FF, 0x0400, 0x3C01, 0xB800, 0x7BFF])
-def test_any_scale_is_kept_exactly(scale: int, instructions: int) -> None:
+def test_any_scale_is_kept_exactly(scale: int, instructions: Instructions) -> None:
     codes = np.arange(16, dtype=np.uint8) * 0x11
     blocks = np.concatenate([half_bits(scale), codes])[None]
     wanted = dequantize(blocks, GGMLQuantizationType.Q4_0)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mashbox.engine.worker.kernels import compile as step
-from mashbox.engine.worker.kernels.cpu import best_instructions
+from mashbox.engine.worker.kernels.cpu import Instructions, instructions_here
 
 PLUGIN = """
 from pathlib import Path
@@ -40,9 +40,10 @@ def test_no_foreign_memory_and_nothing_undefined(tmp_path: Path, monkeypatch: py
     # Lower than usual: with checks, functions grow too long for -O2, and for one to be within another.
     monkeypatch.setattr(step, "_FLAGS", tuple(flag for flag in step._FLAGS if flag != "-O3"))
     monkeypatch.setattr(step, "_OF_ANY_PROCESSOR", {})
-    if best_instructions() < 2:
-        idle = (*step._OF_A_FILE["ops_avx512.cpp"], "-O0", "-fno-sanitize=all")
-        monkeypatch.setitem(step._OF_A_FILE, "ops_avx512.cpp", idle)
+    for file, set_of in (("ops_avxvnni.cpp", Instructions.AVX_VNNI), ("ops_avx512.cpp", Instructions.AVX512)):
+        if set_of not in instructions_here():
+            idle = (*step._OF_A_FILE[file], "-O0", "-fno-sanitize=all")
+            monkeypatch.setitem(step._OF_A_FILE, file, idle)
     flags = "-O1 -g1 -fno-inline -DALWAYS=inline -fsanitize=address,undefined -fno-sanitize-recover=undefined"
     assert step._build(f"g++ {flags}", tmp_path, library) is None
     (tmp_path / "sanitized.py").write_text(PLUGIN.format(library=str(library)))

@@ -1,4 +1,6 @@
-// Eight lanes in a register of 256 bits: AVX2, FMA and F16C.
+// Eight lanes in a register of 256 bits: AVX2, FMA and F16C; where the file that includes this is compiled for it,
+// VNNI of AVX-512 or of AVX, which take one instruction for a product and its sum. In whole numbers that is exact, so
+// the results are the same bits.
 #pragma once
 
 #include <immintrin.h>
@@ -16,6 +18,17 @@ using I8 = __m256i;
 #define ALWAYS inline __attribute__((always_inline))
 #endif
 constexpr int kPanels = 2, kRows = 4;  // that a product takes together
+
+#if defined(__AVX512VNNI__) && defined(__AVX512VL__)
+#define VNNI(name) _mm256_##name##_epi32
+#elif defined(__AVXVNNI__)
+#define VNNI(name) _mm256_##name##_avx_epi32
+#endif
+#if defined(VNNI)
+constexpr bool kLifts = true;  // see product.inc
+#else
+constexpr bool kLifts = false;
+#endif
 
 inline F8 load(const float* p) { return _mm256_loadu_ps(p); }
 inline void store(float* p, F8 a) { _mm256_storeu_ps(p, a); }
@@ -55,15 +68,17 @@ inline F8 power_of_two(F8 n) {
 }
 inline I8 zero() { return _mm256_setzero_si256(); }
 inline I8 load_words(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
-inline I8 all_pairs(const int16_t* p) {
-    int32_t pair;
-    std::memcpy(&pair, p, 4);
-    return _mm256_set1_epi32(pair);
+inline int32_t four_bytes(const void* p) {
+    int32_t bits;
+    std::memcpy(&bits, p, 4);
+    return bits;
 }
 inline I8 all_whole(int32_t x) { return _mm256_set1_epi32(x); }
 inline I8 subtract(I8 a, I8 b) { return _mm256_sub_epi32(a, b); }
 inline I8 keep(I8 a, int32_t mask) { return _mm256_and_si256(a, _mm256_set1_epi32(mask)); }
 inline I8 either(I8 a, I8 b) { return _mm256_or_si256(a, b); }
+// With these bits of each lane the other way.
+inline I8 differing(I8 a, int32_t bits) { return _mm256_xor_si256(a, _mm256_set1_epi32(bits)); }
 // Each lane moved by `by` bits to the left, or to the right for less than zero.
 template <int by> I8 shifted(I8 a) {
     return by > 0 ? _mm256_slli_epi32(a, by > 0 ? by : 0) : by < 0 ? _mm256_srli_epi32(a, by < 0 ? -by : 0) : a;
@@ -74,24 +89,19 @@ inline I8 odd_bytes(I8 w) { return _mm256_srai_epi16(w, 8); }
 inline I8 odd_unsigned(I8 w) { return _mm256_srli_epi16(w, 8); }
 // acc + the sum of the products of each lane's two 16-bit halves.
 inline I8 dot(I8 acc, I8 a, I8 b) {
-#if defined(__AVX512VNNI__) && defined(__AVX512VL__)
-    return _mm256_dpwssd_epi32(acc, a, b);
+#if defined(VNNI)
+    return VNNI(dpwssd)(acc, a, b);
 #else
     acc = _mm256_add_epi32(acc, _mm256_madd_epi16(a, b));
     asm("" : "+x"(acc));  // else g++ puts off the sums of a whole block, and spills all products
     return acc;
 #endif
 }
-inline I8 all_quads(const int8_t* p) {
-    int32_t quad;
-    std::memcpy(&quad, p, 4);
-    return _mm256_set1_epi32(quad);
-}
 // The sums of the products of each lane's four bytes, added up over at most kQuads<bits> quads of weights below
 // 2^bits with signed ones, and what they come to at last. AVX2 adds them up as two sums of 16 bits.
-#if defined(__AVX512VNNI__) && defined(__AVX512VL__)
+#if defined(VNNI)
 template <int bits> constexpr int kQuads = 8;
-inline I8 add_quad(I8 some, I8 w, I8 x) { return _mm256_dpbusd_epi32(some, w, x); }
+inline I8 add_quad(I8 some, I8 w, I8 x) { return VNNI(dpbusd)(some, w, x); }
 inline I8 sum_of_quads(I8 some) { return some; }
 #else
 template <int bits> constexpr int kQuads = 32767 / (2 * 127 * ((1 << bits) - 1));
@@ -104,13 +114,8 @@ inline I8 sum_of_quads(I8 some) { return _mm256_madd_epi16(some, _mm256_set1_epi
 #endif
 // acc + the sum of the products of each lane's four bytes, both signed; x not -128.
 inline I8 add_signed_quad(I8 acc, I8 w, I8 x) {
-    const I8 size = _mm256_abs_epi8(w), turned = _mm256_sign_epi8(x, w);
-#if defined(__AVX512VNNI__) && defined(__AVX512VL__)
-    return _mm256_dpbusd_epi32(acc, size, turned);
-#else
-    const I8 pairs = _mm256_maddubs_epi16(size, turned);
+    const I8 pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
     return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-#endif
 }
 inline I8 plus(I8 a, I8 b) { return _mm256_add_epi32(a, b); }
 inline I8 to_whole(F8 a) { return _mm256_cvtps_epi32(a); }

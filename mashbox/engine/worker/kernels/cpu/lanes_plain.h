@@ -18,6 +18,7 @@ struct I8 {
 #define ALWAYS inline
 #endif
 constexpr int kPanels = 1, kRows = 2;  // that a product takes together
+constexpr bool kLifts = false;
 
 #define LANES for (int i = 0; i < 8; ++i)
 
@@ -92,17 +93,17 @@ inline F8 power_of_two(F8 n) {
 }
 inline I8 zero() { I8 a; LANES a.v[i] = 0; return a; }
 inline I8 load_words(const uint8_t* p) { I8 a; std::memcpy(a.v, p, 32); return a; }
-inline I8 all_pairs(const int16_t* p) {
-    int32_t pair;
-    std::memcpy(&pair, p, 4);
-    I8 a;
-    LANES a.v[i] = pair;
-    return a;
+inline int32_t four_bytes(const void* p) {
+    int32_t bits;
+    std::memcpy(&bits, p, 4);
+    return bits;
 }
 inline I8 all_whole(int32_t x) { I8 a; LANES a.v[i] = x; return a; }
 inline I8 subtract(I8 a, I8 b) { LANES a.v[i] -= b.v[i]; return a; }
 inline I8 keep(I8 a, int32_t mask) { LANES a.v[i] &= mask; return a; }
 inline I8 either(I8 a, I8 b) { LANES a.v[i] |= b.v[i]; return a; }
+// With these bits of each lane the other way.
+inline I8 differing(I8 a, int32_t bits) { LANES a.v[i] ^= bits; return a; }
 // Each lane moved by `by` bits to the left, or to the right for less than zero.
 template <int by> I8 shifted(I8 a) {
     LANES a.v[i] = int32_t(by > 0 ? uint32_t(a.v[i]) << (by > 0 ? by : 0) : uint32_t(a.v[i]) >> (by < 0 ? -by : 0));
@@ -126,13 +127,6 @@ inline I8 odd_unsigned(I8 w) {
 inline I8 dot(I8 acc, I8 a, I8 b) {
     LANES acc.v[i] += int16_t(a.v[i]) * int16_t(b.v[i]) + (a.v[i] >> 16) * (b.v[i] >> 16);
     return acc;
-}
-inline I8 all_quads(const int8_t* p) {
-    int32_t quad;
-    std::memcpy(&quad, p, 4);
-    I8 a;
-    LANES a.v[i] = quad;
-    return a;
 }
 // The sums of the products of each lane's four bytes, weights below 2^bits with signed ones.
 template <int bits> constexpr int kQuads = 8;

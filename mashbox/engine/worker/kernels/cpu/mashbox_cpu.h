@@ -60,8 +60,9 @@ typedef struct {
     mashbox_matrix embeddings, head;
 } mashbox_model;
 
-// The best instruction set of this processor: 0 plain, 1 AVX2, 2 AVX-512 with VNNI.
-MASHBOX_API int mashbox_best(void);
+// Whether there are kernels here for an instruction set that this processor has: 0 plain C++, 1 AVX2, 2 AVX2 with
+// AVX-VNNI, 3 AVX-512 with VNNI. Of two, the later one is the faster.
+MASHBOX_API int mashbox_has(int instructions);
 
 // Between one slot's keys [heads, ctx / 8, dim, 8] and rows [heads, count, dim], its positions from `start` on.
 MASHBOX_API void mashbox_keys_in(uint16_t* keys, int64_t heads, int64_t ctx, int64_t dim, int64_t start,

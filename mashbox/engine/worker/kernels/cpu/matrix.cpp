@@ -1,37 +1,52 @@
 // One product and one draw by themselves, and the choice of an instruction set.
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "mashbox_cpu.h"
 #include "ops.h"
 #include "team.h"
 
 namespace mashbox {
+namespace {
+
+#if defined(__x86_64__)
+bool has_avx2() {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+
+// Asked for by hand: compilers that know the instructions may not know their name here yet.
+bool has_avx_vnni() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+
+bool has_avx512() {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512vnni");
+}
+#endif
+
+}  // namespace
 
 const Ops* ops_for(int instructions) {
-    if (instructions < 0 || instructions > mashbox_best()) return nullptr;
+    switch (instructions) {
+        case 0: return &kPlain;
 #if defined(__x86_64__)
-    if (instructions == 2) return &kAvx512;
-    if (instructions == 1) return &kAvx2;
+        case 1: return has_avx2() ? &kAvx2 : nullptr;
+        case 2: return has_avx_vnni() ? kAvxVnni : nullptr;
+        case 3: return has_avx512() ? &kAvx512 : nullptr;
 #endif
-    return &kPlain;
+        default: return nullptr;
+    }
 }
 
 }  // namespace mashbox
 
 using namespace mashbox;
 
-extern "C" int mashbox_best(void) {
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                      __builtin_cpu_supports("f16c");
-    if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512vnni")) {
-        return 2;
-    }
-    return avx2 ? 1 : 0;
-#else
-    return 0;
-#endif
-}
+extern "C" int mashbox_has(int instructions) { return ops_for(instructions) != nullptr; }
 
 extern "C" int mashbox_product(const mashbox_matrix* matrix, const float* x, int64_t count, int narrow,
                                int threads, int instructions, float* out) {

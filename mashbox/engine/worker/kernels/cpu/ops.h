@@ -77,6 +77,7 @@ struct Ops {
 };
 
 extern const Ops kPlain;
+extern const Ops* const kAvxVnni;  // null where the compiler did not know it
 #if defined(__x86_64__)
 extern const Ops kAvx2;
 extern const Ops kAvx512;

@@ -1,5 +1,4 @@
-// The kernels for AVX-512 with VNNI: those of AVX2 with one instruction for a product and its sum, which
-// is exact in whole numbers, so the results are the same bits.
+// The kernels for AVX-512 with VNNI: those of AVX2, with products of many rows over two panels in one register.
 #if defined(__x86_64__)
 #include "lanes_avx2.h"
 

@@ -17,7 +17,7 @@ struct Rows {
     int8_t* byte;   // [32] are the numbers q
     float* scale;   // NaN where a number of the group was not finite
     float* sum;     // scale times the sum of q
-    int32_t* total; // [3] the sum of q over the group, over the inputs 0..15, and over 16..31
+    int32_t* minus; // [3] the sums of q, negated: of the group, of its inputs 0..15, and of 16..31
     float* x;       // the numbers themselves, for floating weights; null where no matrix has them
 };
 
@@ -34,10 +34,10 @@ class RowStore {
         }
         scale_.resize(groups);
         sum_.resize(groups);
-        total_.resize(3 * groups);
+        minus_.resize(3 * groups);
         if (floating) x_.resize(groups * kGroup);
         return Rows{cols,         narrow ? nullptr : q_.data(), narrow ? byte_.data() : nullptr,
-                    scale_.data(), sum_.data(),                  total_.data(),
+                    scale_.data(), sum_.data(),                  minus_.data(),
                     floating ? x_.data() : nullptr};
     }
 
@@ -45,7 +45,7 @@ class RowStore {
     std::vector<int16_t> q_;
     std::vector<int8_t> byte_;
     std::vector<float> scale_, sum_, x_;
-    std::vector<int32_t> total_;
+    std::vector<int32_t> minus_;
 };
 
 }  // namespace mashbox
